@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import numpy.typing as npt
 
 from routewright.knobs import KnobDatabase
@@ -44,9 +43,7 @@ class Job:
     model: Path
     work_folder: Path
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    profiles: Sequence[
-        Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
-    ] = ()
+    profiles: Sequence[Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]] = ()
     calibration: Path | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
@@ -107,7 +104,7 @@ class Engine(ABC):
         What the latency covers is the backend's :attr:`Backend.metric`.
         """
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027 - most engines leave the device by themselves
         """Wait until this engine leaves the device to others; called after its timing block."""
 
     @abstractmethod
@@ -127,13 +124,13 @@ class Backend(ABC):
 
     Attributes:
         name: The name users give.
-        metric: What one latency covers, for example ``"host end to end"`` or ``"device only"``.
-            Studies with different metrics do not mix.
+        metric: What one latency covers, for example ``"host end to end"`` or ``"device only"``;
+            a job's options may decide it. Studies with different metrics do not mix.
         fingerprints: Whether engines carry a fingerprint.
     """
 
     name: ClassVar[str]
-    metric: ClassVar[str]
+    metric: str
     fingerprints: ClassVar[bool] = True
 
     @abstractmethod
@@ -171,5 +168,5 @@ class Backend(ABC):
         """Return readings such as clocks, temperature and foreign load; empty where unknown."""
         return {}
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most backends hold nothing
         """Free everything the backend holds."""
