@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -324,13 +323,6 @@ def test_limits_are_checked(change: dict[str, Any]) -> None:
 )
 def test_limits_at_their_bounds_are_allowed(change: dict[str, Any]) -> None:
     TimingLimits(**change)
-
-
-def test_a_timing_survives_json() -> None:
-    timing = Machine(13, ratio=0.9).measure()
-    again = PairedTiming.from_json(json.loads(json.dumps(timing.to_json(), allow_nan=False)))
-    assert again.log_ratios == pytest.approx(timing.log_ratios, abs=1e-6)
-    assert replace(again, log_ratios=timing.log_ratios) == timing
 
 
 def test_combining_needs_rounds_and_sensible_numbers() -> None:

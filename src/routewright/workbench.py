@@ -1,8 +1,8 @@
 """Where trials are carried out: the protocol between a trial and what builds and times engines.
 
-Two things implement it: :class:`routewright.worker.client.Worker` (a child process with a backend in it,
-on the machine's monotonic clock) and the replay workbench (a recorded table on a simulated clock).
-A trial cannot tell them apart.
+Two things implement it: :class:`routewright.worker.client.Worker`, a child process with a backend
+in it, on the machine's monotonic clock; and the replay workbench, a recorded table on a simulated
+clock. A trial cannot tell them apart.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from routewright import errors, worker_failures
+from routewright import errors
 from routewright.backends.base import BuildFailed, Job, RunFailed
 from routewright.tensors import TensorSpec
+from routewright.worker import failures as worker_failures
 from routewright.worker.answers import (
     read_block,
     read_build,

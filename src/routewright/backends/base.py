@@ -145,6 +145,13 @@ class Backend(ABC):
     def knob_database(self) -> KnobDatabase:
         """Return the knobs of the installed version, for this model."""
 
+    def run_time_knobs(self) -> tuple[str, ...]:
+        """Return the knobs that say how an engine is run, not what is built.
+
+        They are part of every fingerprint, so no build is needed to know that they are live.
+        """
+        return ()
+
     @abstractmethod
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Return the inputs that an engine expects from its user."""

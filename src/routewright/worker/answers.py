@@ -23,11 +23,13 @@ class BackendInfo:
         name: The name users give.
         metric: What one latency covers.
         fingerprints: Whether its engines carry a fingerprint.
+        run_time_knobs: Knobs that say how an engine is run, and so are live for every model.
     """
 
     name: str
     metric: str
     fingerprints: bool
+    run_time_knobs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,12 @@ def read_info(answer: Any) -> BackendInfo:
     data = read_mapping(answer)
     flag = data.get("fingerprints")
     _expect(isinstance(flag, bool), "true or false", flag)
-    return BackendInfo(read_text(data.get("name")), read_text(data.get("metric")), bool(flag))
+    return BackendInfo(
+        read_text(data.get("name")),
+        read_text(data.get("metric")),
+        bool(flag),
+        frozenset(read_text(name) for name in _list(data.get("run_time_knobs", []))),
+    )
 
 
 def read_specs(answer: Any) -> tuple[TensorSpec, ...]:

@@ -26,6 +26,7 @@ from routewright.backends.base import Arrays, Backend, Engine, RunFailed
 from routewright.bounds import AccuracyBound
 from routewright.errors import SampleError
 from routewright.knobs import KnobDatabase
+from routewright.model import OnnxModel
 from routewright.routes import Route
 from routewright.samples import SampleSet
 from routewright.worker.failures import describe, failure_of, user_error_of
@@ -93,11 +94,12 @@ class WorkerService:
 
     def describe(self) -> dict[str, Any]:
         """Return what the backend is."""
-        backend = type(self._backend)
+        backend = self._backend
         return {
             "name": backend.name,
             "metric": backend.metric,
             "fingerprints": backend.fingerprints,
+            "run_time_knobs": list(backend.run_time_knobs()),
         }
 
     def environment(self) -> dict[str, Any]:
@@ -227,7 +229,7 @@ class WorkerService:
         # Only here, so that a worker of another compiler does not load this one.
         from routewright.backends.onnxruntime.reference import reference_engine
 
-        return reference_engine(self._job.model)
+        return reference_engine(OnnxModel.open(self._job.model))
 
     def _build(self, route: Route, folder: Path) -> Engine:
         backend = self._backend

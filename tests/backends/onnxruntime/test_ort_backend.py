@@ -390,11 +390,11 @@ def test_the_environment_is_json_and_names_what_counts(bench: Bench) -> None:
 
 def test_settling_ends_when_threads_rest_and_is_bounded(bench: Bench) -> None:
     feeds = {"x": X}
-    quiet = bench.build("-session:spinning:force_stop=on")
+    quiet = bench.build("")
     assert isinstance(quiet, OnnxRuntimeEngine)
     quiet.time_runs(feeds, 2)
     quiet.settle()
-    engine = bench.build("-session:spinning:backoff_max=4")
+    engine = bench.build("-session:spinning:force_stop=off")
     engine.time_runs(feeds, 5)
     engine.settle()
     begin_s, used_s = time.monotonic(), time.process_time()

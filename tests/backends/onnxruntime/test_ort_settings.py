@@ -38,9 +38,9 @@ def read(knobs: tuple[SettingKnob, ...], **values: str) -> SessionSettings:
     return read_settings({f"-{name}": v for name, v in named.items()}, knobs, ("ConvBNFusion",))
 
 
-def test_the_default_route_sets_threads_and_nothing_else(knobs: tuple[SettingKnob, ...]) -> None:
+def test_the_default_route_sets_threads_stops_spinning_and_nothing_else(knobs: tuple[SettingKnob, ...]) -> None:
     settings = read(knobs)
-    assert settings.config_entries == {}
+    assert settings.config_entries == {"session.force_spinning_stop": "1"}
     assert settings.disabled_optimizers == ()
     assert settings.options == {
         "graph_optimization_level": "ORT_ENABLE_ALL",
@@ -70,7 +70,8 @@ def test_no_value_is_named_twice_and_defaults_are_listed(knobs: tuple[SettingKno
     for knob in knobs:
         assert knob.default in knob.values
         assert len(set(knob.values)) == len(knob.values)
-        assert knob.option or knob.default not in knob.writes
+        ours = knob.name == "-session:spinning:force_stop"
+        assert knob.option or ours or knob.default not in knob.writes
 
 
 def test_children_of_a_parent_that_is_off_are_inactive(
@@ -84,7 +85,7 @@ def test_children_of_a_parent_that_is_off_are_inactive(
     assert str(route) == ""
     route = space.route({"-optimizer": "disable", "-optimizer:ConvBNFusion": "off"})
     assert str(route) == "-optimizer=disable"
-    route = space.route({"-session:spinning": "off", "-session:spinning:force_stop": "on"})
+    route = space.route({"-session:spinning": "off", "-session:spinning:force_stop": "off"})
     assert str(route) == "-session:spinning=off"
 
 
@@ -110,7 +111,7 @@ def test_what_cannot_act_does_not_tell_sessions_apart(knobs: tuple[SettingKnob, 
     default, single = identity(), identity(session__intra_op_num_threads="1")
     assert default != single
     assert identity(session__intra_op_num_threads="1", session__spinning="off") == single
-    assert identity(session__spinning__force_stop="on") != default
+    assert identity(session__spinning__force_stop="off") != default
     assert identity(mlas__pointwise_batch="16") == default
     assert identity(optimizer="disable") == default
     assert identity(optimizer__ConvBNFusion="off") == default
@@ -123,11 +124,13 @@ def test_what_cannot_act_does_not_tell_sessions_apart(knobs: tuple[SettingKnob, 
 
 
 def test_spinning_is_told(knobs: tuple[SettingKnob, ...]) -> None:
-    assert read(knobs).spins
-    assert not read(knobs, session__intra_op_num_threads="1").spins
+    free = {"session__spinning__force_stop": "off"}
+    assert not read(knobs).spins
+    assert read(knobs, **free).spins
+    assert not read(knobs, session__intra_op_num_threads="1", **free).spins
     assert not read(knobs, session__spinning="off").spins
-    assert not read(knobs, session__spinning__force_stop="on").spins
-    assert read(knobs, session__intra_op_num_threads="1", session__parallel="on").spins
+    parallel = {"session__intra_op_num_threads": "1", "session__parallel": "on"}
+    assert read(knobs, **parallel, **free).spins
 
 
 @pytest.mark.parametrize(

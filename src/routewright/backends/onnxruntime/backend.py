@@ -39,6 +39,7 @@ from routewright.backends.onnxruntime.options import Options
 from routewright.backends.onnxruntime.quantized_models import QuantizedModels
 from routewright.backends.onnxruntime.reference import reference_engine
 from routewright.backends.onnxruntime.settings import (
+    SESSION_PREFIX,
     ModelTraits,
     SessionSettings,
     SettingKnob,
@@ -105,6 +106,11 @@ class OnnxRuntimeBackend(Backend):
         reason = self._int8.reason
         notes = [] if reason is None else [reason]
         return knob_database(self._catalog, self._setting_knobs, self._int8.blocks, notes)
+
+    def run_time_knobs(self) -> tuple[str, ...]:
+        """Return the session's knobs."""
+        names = (knob.name for knob in self._setting_knobs)
+        return tuple(name for name in names if name.startswith(SESSION_PREFIX))
 
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Return the inputs that an engine expects from its user."""

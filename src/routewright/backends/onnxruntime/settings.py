@@ -26,9 +26,10 @@ LEVEL_KNOB = "-optimizer"
 OPTIMIZER_PREFIX = f"{LEVEL_KNOB}:"
 """Optimizers nest under the level: with all of them off, no single one can matter."""
 
-THREADS_KNOB = "-session:intra_op_num_threads"
-PARALLEL_KNOB = "-session:parallel"
-SPINNING_KNOB = "-session:spinning"
+SESSION_PREFIX = "-session:"
+THREADS_KNOB = f"{SESSION_PREFIX}intra_op_num_threads"
+PARALLEL_KNOB = f"{SESSION_PREFIX}parallel"
+SPINNING_KNOB = f"{SESSION_PREFIX}spinning"
 
 _ON_OFF = ("on", "off")
 _OFF_ON = ("off", "on")
@@ -389,9 +390,11 @@ def _thread_settings(default_threads: int, usable_threads: int) -> list[SettingK
         ),
         SettingKnob(
             f"{SPINNING_KNOB}:force_stop",
-            _OFF_ON,
-            "off",
-            "Stop spinning as soon as a run ends.",
+            _ON_OFF,
+            # Not the library's default: an idle engine's threads would spin for some 50 ms on the
+            # cores that the engine timed next needs, or any other session of an application.
+            "on",
+            "Stop spinning as soon as a run ends; the library's own default is off.",
             config="session.force_spinning_stop",
             writes=_SWITCH_ON,
         ),
