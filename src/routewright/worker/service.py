@@ -41,6 +41,7 @@ from routewright.worker.protocol import (
 
 _CANCEL_EARLY_SHARE = 0.05
 _CANCEL_EARLY_S = 1.0
+_LEAST_REST_S = 0.001
 
 
 @runtime_checkable
@@ -90,6 +91,7 @@ class WorkerService:
         self._references: Sequence[Arrays] | None = None
         self._database: KnobDatabase | None = None
         self._slots: dict[str, _Slot] = {}
+        self._settling_s: dict[str, float] = {}
         self._backend: Backend = load_backend(params["backend"])(self._job)
 
     def describe(self) -> dict[str, Any]:
@@ -188,10 +190,24 @@ class WorkerService:
             engines[order[1]].settle()
             for slot in order:
                 latencies[slot] = _time_block(engines[slot], inputs, runs, warmup_runs, slot)
+                self._rest_after(slot, engines)
         finally:
             if collecting:
                 gc.enable()
         return latencies
+
+    def _rest_after(self, slot: str, engines: Mapping[str, Engine]) -> None:
+        """Let the engine settle, and wait as long as the one that takes longest to settle.
+
+        A processor runs faster after a rest, so blocks of both engines must follow equal rests.
+        """
+        begin_s = time.monotonic()
+        engines[slot].settle()
+        settling_s = time.monotonic() - begin_s
+        self._settling_s[slot] = max(settling_s, self._settling_s.get(slot, 0.0))
+        rest_s = max(self._settling_s.get(each, 0.0) for each in engines) - settling_s
+        if rest_s > _LEAST_REST_S:
+            time.sleep(rest_s)
 
     def save(self, slot: str, folder: str) -> dict[str, str]:
         """Write the slot's engine into ``folder`` and return its files' SHA-256."""
@@ -206,6 +222,7 @@ class WorkerService:
     def drop(self, slot: str) -> None:
         """Free the slot, if it holds anything, down to what the allocator keeps for later."""
         freed = self._slots.pop(slot, None)
+        self._settling_s.pop(slot, None)
         if freed is None:
             return
         try:
@@ -362,7 +379,6 @@ def _time_block(
     if warmup_runs:
         engine.time_runs(inputs, warmup_runs)
     latencies = [float(latency) for latency in engine.time_runs(inputs, runs)]
-    engine.settle()
     if len(latencies) != runs:
         raise RunFailed("error", f"{slot}: {len(latencies)} latencies for {runs} runs")
     for latency in latencies:
