@@ -1,0 +1,144 @@
+"""The default search: screening and a model-based search of the live knobs, side by side.
+
+Everything is read off the history:
+
+* **Screening** finds the live knobs by fingerprints alone (:mod:`routewright.search.screening`).
+  It may take half of the time; without fingerprints it is skipped.
+* **Search** goes over the knobs known to be live so far (:mod:`routewright.search.surrogate`).
+  As long as it promises a gain, it goes first; else the next build is one of the screening.
+* **Screening near the incumbent**: where neither has anything left, knobs that looked inert are
+  screened once more near the best route, since another knob may have hidden them. What turns out
+  to be live joins the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from routewright.records import Phase, TrialRecord
+from routewright.routes import Route
+from routewright.search.base import History, Proposal, RouteSampler
+from routewright.search.candidates import narrowed_to, with_ancestors
+from routewright.search.hints import NO_HINTS, SearchHints
+from routewright.search.screening import Screening, rescreen, screen
+from routewright.search.surrogate.sampler import SurrogateSearch
+from routewright.space import SearchSpace
+
+SCREENING_SHARE = 0.5
+"""Screening ends when this share of the time is used."""
+
+WORTHWHILE_GAIN = 0.004
+"""The search goes before the screening if it expects this much, on the log scale."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What ``auto`` knows of a study, for reports.
+
+    Attributes:
+        screening: The screening at the start.
+        revealed: Knobs that are inert at the start and live near a better route.
+        searched: The knobs that the search varies.
+        is_cut_short: Whether time ran out for screening, so that untested knobs are searched too.
+    """
+
+    screening: Screening
+    revealed: tuple[str, ...]
+    searched: tuple[str, ...]
+    is_cut_short: bool
+
+
+class AutoSearch(RouteSampler):
+    """Screening, then a search over the live knobs.
+
+    Args:
+        space: The routes to choose from.
+        seed: Seed of every random choice.
+        hints: What is known of the knobs beforehand.
+    """
+
+    name = "auto"
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        *,
+        seed: int,
+        hints: SearchHints = NO_HINTS,
+    ) -> None:
+        super().__init__(space, seed=seed)
+        self._hints = hints
+        self._searches: dict[tuple[str, ...], SurrogateSearch] = {}
+
+    def plan_of(self, history: History) -> Plan:
+        """Return what the history says about the knobs."""
+        screening = screen(self.space, history, self._hints)
+        revealed: dict[str, None] = {}
+        for incumbent in _incumbents(history.records):
+            route = Route.parse(incumbent.route, self.space.database)
+            near = self._near(history, route, screening, wants_next=False)
+            revealed.update(dict.fromkeys(near.live))
+        is_cut_short = screening.next is not None and not _has_time_to_screen(history)
+        wanted = {*screening.live, *revealed}
+        if is_cut_short or not screening.is_possible:
+            wanted.update(screening.unknown)
+        searched = tuple(with_ancestors(self.space, wanted))
+        names = tuple(name for name in self.space.variable if name in revealed)
+        return Plan(screening, names, searched, is_cut_short)
+
+    def propose(self, history: History) -> Proposal | None:
+        """Return the next build of the screening or the next route of the search."""
+        plan = self.plan_of(history)
+        screening = None if plan.is_cut_short else plan.screening.next
+        if screening is not None and not plan.searched:
+            return screening
+        best = self._search_for(plan.searched).best_candidate(history)
+        if best is not None and best.expected_gain >= WORTHWHILE_GAIN:
+            return best.proposal
+        if screening is None:
+            screening = self._screen_near_incumbent(history, plan)
+        if screening is not None:
+            return screening
+        return None if best is None else best.proposal
+
+    def _near(
+        self, history: History, route: Route, screening: Screening, *, wants_next: bool
+    ) -> Screening:
+        live = set(screening.live)
+        suspects = [name for name in self.space.variable if name not in live]
+        return rescreen(self.space, history, route, suspects, self._hints, wants_next=wants_next)
+
+    def _screen_near_incumbent(self, history: History, plan: Plan) -> Proposal | None:
+        incumbents = _incumbents(history.records)
+        if not incumbents or not plan.screening.is_possible or plan.is_cut_short:
+            return None
+        route = Route.parse(incumbents[-1].route, self.space.database)
+        return self._near(history, route, plan.screening, wants_next=True).next
+
+    def _search_for(self, names: tuple[str, ...]) -> SurrogateSearch:
+        if names not in self._searches:
+            # Only the newest is needed again: knobs join and do not leave.
+            space = narrowed_to(self.space, names)
+            self._searches = {names: SurrogateSearch(space, seed=self.seed, hints=self._hints)}
+        return self._searches[names]
+
+
+def _incumbents(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Return the trials that were each significantly faster than the baseline and the best."""
+    best: list[TrialRecord] = []
+    for record in records:
+        if not record.eligible or record.ci95 is None or record.ci95[1] >= 1.0:
+            continue
+        if record.phase is Phase.CONFIRMATION or record.relative_latency is None:
+            continue
+        if not best or record.relative_latency < (best[-1].relative_latency or 0.0):
+            best.append(record)
+    return best
+
+
+def _has_time_to_screen(history: History) -> bool:
+    if history.remaining_s is None or not history.records:
+        return True
+    used_s = max(record.elapsed_s for record in history.records)
+    return used_s < SCREENING_SHARE * (used_s + history.remaining_s)

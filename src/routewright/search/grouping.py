@@ -1,0 +1,252 @@
+"""Group testing: what results of groups say about their members, and which group to test next.
+
+Knows nothing of routes: a *change* is a knob and the value it is set to, a group is a set of
+changes of different knobs that are built together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from routewright.search.candidates import Change
+
+CanJoin = Callable[[Mapping[str, str], Change], bool]
+"""Whether a change can be tested together with a group, given as value by knob."""
+
+# Most models leave most knobs inert, but a model with many live ones must not cost much more than
+# testing each alone; so half of the belief is on small rates and half on any rate.
+_RATES = np.linspace(0.0025, 0.9975, 200)
+_PRIOR = 0.5 * _RATES ** (0.5 - 1) * (1 - _RATES) ** (12 - 1)
+_PRIOR = 0.5 * _PRIOR / _PRIOR.sum() + 0.5 / len(_RATES)
+
+_SINGLE = (3 - 5**0.5) / 2
+"""From this probability on, testing changes one by one takes the fewest builds."""
+
+_MOST_LOST = 3
+"""How many builds groups may lose against testing one by one before that is done instead.
+
+Less would end many a screening of few live knobs at its first unlucky group.
+"""
+
+
+@dataclass
+class GroupTests:
+    """Results of groups, and what follows from them.
+
+    Attributes:
+        changes: Everything to be tested, in the order in which to group it.
+        probability: How likely each change is to be live; None for the shared rate.
+        live_knobs: Knobs that are known to be live.
+        builds: How many groups were built to get here.
+        inert: Changes known to be inert.
+        live: Changes known to be live.
+        unbuildable: Changes that alone make a build fail.
+        open: Changes about which nothing is known, as far as their knob is not live.
+        suspects: Groups that are live for a reason not yet found, inert changes taken out.
+        to_blame: Groups that cannot be built for a reason not yet found, changes that were part
+            of a build taken out.
+    """
+
+    changes: Sequence[Change]
+    probability: Mapping[Change, float | None]
+    live_knobs: set[str] = field(default_factory=set)
+    builds: int = 0
+    inert: set[Change] = field(default_factory=set)
+    live: set[Change] = field(default_factory=set)
+    unbuildable: set[Change] = field(default_factory=set)
+    open: list[Change] = field(default_factory=list)
+    suspects: list[list[Change]] = field(default_factory=list)
+    to_blame: list[list[Change]] = field(default_factory=list)
+    _live_groups: list[frozenset[Change]] = field(default_factory=list)
+    _failed_groups: list[frozenset[Change]] = field(default_factory=list)
+    _running: set[Change] = field(default_factory=set)
+
+    def add_inert(self, group: Iterable[Change]) -> None:
+        """Add a group that was built and left the engine as it was."""
+        self.inert.update(group)
+
+    def add_live(self, group: Iterable[Change]) -> None:
+        """Add a group that was built and gave another engine."""
+        self._live_groups.append(frozenset(group))
+
+    def add_failed(self, group: Iterable[Change]) -> None:
+        """Add a group that could not be built."""
+        self._failed_groups.append(frozenset(group))
+
+    def add_running(self, group: Iterable[Change]) -> None:
+        """Add a group that is being built; its members are left alone until then."""
+        self._running.update(group)
+
+    def conclude(self) -> None:
+        """Work out everything that follows from the groups added."""
+        order = {change: position for position, change in enumerate(self.changes)}
+        for group in self._live_groups:
+            rest = group - self.inert
+            if len(rest) == 1:
+                self.live |= rest
+        self.live_knobs |= {name for name, _ in self.live}
+        built = self.inert.union(*self._live_groups)
+        # What remains of a failed group is not blamed unseen: two changes may only fail together.
+        for group in self._failed_groups:
+            if len(group) == 1:
+                self.unbuildable |= group
+
+        def is_explained(change: Change) -> bool:
+            return change[0] in self.live_knobs
+
+        def in_order(group: Iterable[Change]) -> list[Change]:
+            return sorted((c for c in group if c in order), key=order.__getitem__)
+
+        self.suspects = [
+            in_order(rest)
+            for rest in {group - self.inert for group in self._live_groups}
+            if len(rest) > 1 and not any(map(is_explained, rest))
+        ]
+        self.to_blame = [
+            in_order(rest)
+            for rest in {group - built for group in self._failed_groups}
+            if rest and not rest & self.unbuildable
+        ]
+        for groups in (self.suspects, self.to_blame):
+            groups.sort(key=lambda group: (len(group), [order[change] for change in group]))
+        self.open = [
+            change
+            for change in self.changes
+            if change not in self.inert
+            and change not in self.unbuildable
+            and not is_explained(change)
+        ]
+
+    def would_fail(self, group: Iterable[Change]) -> bool:
+        """Whether ``group`` holds all of a group that is known not to build."""
+        if not self._failed_groups:
+            return False
+        members = set(group)
+        return any(failed and failed <= members for failed in self._failed_groups)
+
+    def is_running(self, change: Change) -> bool:
+        """Whether a group with this change is being built."""
+        return change in self._running
+
+    def rate_weights(self) -> npt.NDArray[np.float64]:
+        """Return the posterior weight of each shared rate of being live."""
+        weights = _PRIOR.copy()
+        for change in self.changes:
+            if self.probability[change] is None:
+                if change in self.live:
+                    weights *= _RATES
+                elif change in self.inert:
+                    weights *= 1.0 - _RATES
+        used: set[Change] = set()
+        for group in self.suspects:
+            shared = [change for change in group if self.probability[change] is None]
+            if len(shared) == len(group) and not used & set(group):
+                weights *= 1.0 - (1.0 - _RATES) ** len(shared)
+                used.update(group)
+        total = weights.sum()
+        return weights / total if total > 0 else _PRIOR
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group to test, and why."""
+
+    changes: tuple[Change, ...]
+    reason: str
+
+
+def next_group(
+    tests: GroupTests, *, can_join: CanJoin, is_new: Callable[[Sequence[Change]], bool]
+) -> Group | None:
+    """Return the group whose build says most, or None when there is none.
+
+    Args:
+        tests: What is known, after :meth:`GroupTests.conclude`.
+        can_join: Whether a change can be tested together with a group.
+        is_new: Whether a group's route has not been built yet.
+    """
+    weights = tests.rate_weights()
+    for group in tests.to_blame:
+        half = _compatible(tests, group, can_join)[: max(len(group) // 2, 1)]
+        if half and is_new(half):
+            return Group(tuple(half), "part of a group that does not build")
+    for group in tests.suspects:
+        usable = _compatible(tests, group, can_join)
+        part = _informative(tests, usable[: len(group) - 1], weights, all_of=group)
+        if part and is_new(part):
+            return Group(tuple(part), "part of a live group")
+    suspected = {change for group in tests.suspects for change in group}
+    free = [change for change in tests.open if change not in suspected]
+    ranked = sorted(free, key=lambda change: -_alone(tests, change, weights))
+    part = _informative(tests, _compatible(tests, ranked, can_join), weights)
+    if part and is_new(part):
+        return Group(tuple(part), _described(part))
+    for change in [*ranked, *suspected.intersection(tests.open)]:
+        if not tests.is_running(change) and not tests.would_fail([change]) and is_new([change]):
+            return Group((change,), "one change alone")
+    return None
+
+
+def _described(part: Sequence[Change]) -> str:
+    return "one change alone" if len(part) == 1 else f"{len(part)} changes at once"
+
+
+def _compatible(tests: GroupTests, changes: Iterable[Change], can_join: CanJoin) -> list[Change]:
+    """Return the changes that can be built together, one of each knob, the earlier first."""
+    chosen: dict[str, str] = {}
+    for change in changes:
+        if change[0] in chosen or tests.is_running(change) or not can_join(chosen, change):
+            continue
+        if not tests.would_fail([*chosen.items(), change]):
+            chosen[change[0]] = change[1]
+    return list(chosen.items())
+
+
+def _alone(tests: GroupTests, change: Change, weights: npt.NDArray[np.float64]) -> float:
+    probability = tests.probability[change]
+    return float(weights @ _RATES) if probability is None else probability
+
+
+def _informative(
+    tests: GroupTests,
+    ranked: Sequence[Change],
+    weights: npt.NDArray[np.float64],
+    all_of: Sequence[Change] | None = None,
+) -> list[Change]:
+    """Return the leading changes whose joint result is nearest to a toss of a coin.
+
+    Args:
+        tests: What is known.
+        ranked: The changes to take from.
+        weights: Weight of each shared rate.
+        all_of: A group known to be live that they are part of, or None.
+    """
+    if not ranked:
+        return []
+    lost = tests.builds - len(tests.inert) - len(tests.live)
+    if lost >= _MOST_LOST or (all_of is None and _alone(tests, ranked[0], weights) >= _SINGLE):
+        return [ranked[0]]
+    certain = 1.0 if all_of is None else 1.0 - _all_inert(tests, all_of, weights)[-1]
+    live = (1.0 - _all_inert(tests, ranked, weights)) / max(certain, 1e-12)
+    return list(ranked[: int(np.argmin(np.abs(live - 0.5))) + 1])
+
+
+def _all_inert(
+    tests: GroupTests, ranked: Sequence[Change], weights: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return the probability that the first 1, 2, ... changes are all inert."""
+    shared = np.ones_like(_RATES)
+    fixed = 1.0
+    result = []
+    for change in ranked:
+        probability = tests.probability[change]
+        if probability is None:
+            shared = shared * (1.0 - _RATES)
+        else:
+            fixed *= 1.0 - probability
+        result.append(float(weights @ shared) * fixed)
+    return np.array(result)

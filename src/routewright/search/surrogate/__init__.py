@@ -1,0 +1,1 @@
+"""A search method that models latency, accuracy, failures and cost of routes."""

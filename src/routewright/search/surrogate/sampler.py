@@ -1,0 +1,211 @@
+"""The surrogate search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from routewright.choices import IntegerRange, representatives
+from routewright.routes import Route
+from routewright.search.base import History, Proposal, RouteSampler
+from routewright.search.candidates import base_route, generator, parsed, unseen_random
+from routewright.search.hints import NO_HINTS, SearchHints
+from routewright.search.observations import Observation, observations_of
+from routewright.search.surrogate.acquisition import log_expected_improvement
+from routewright.search.surrogate.cost import Cost
+from routewright.search.surrogate.encoding import (
+    Codes,
+    Encoding,
+    Floats,
+    Options,
+    distinct,
+    stacked,
+)
+from routewright.search.surrogate.feasibility import Accuracy, Failures
+from routewright.search.surrogate.model import LATENCY_GUESSES, Beliefs, Regression, fit
+from routewright.search.surrogate.optimize import climb
+from routewright.space import SearchSpace
+
+_DRAWS = 6
+_STARTS = 3
+_NEIGHBOURS = 200
+_MUTATIONS = 20
+_START_SD = 1e-3
+_OFFSET_SD = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A proposal and what it promises.
+
+    Attributes:
+        proposal: The proposal.
+        expected_gain: Expected improvement of log relative latency over the best route so far,
+            the probability that the route is eligible included.
+    """
+
+    proposal: Proposal
+    expected_gain: float
+
+
+class SurrogateSearch(RouteSampler):
+    """Proposes the route with the most expected improvement per second.
+
+    Args:
+        space: The routes to choose from.
+        seed: Seed of every random choice.
+        hints: Beliefs about effects.
+    """
+
+    name = "surrogate"
+
+    def __init__(self, space: SearchSpace, *, seed: int, hints: SearchHints = NO_HINTS) -> None:
+        super().__init__(space, seed=seed)
+        self._encoding = Encoding(space)
+        self._options = Options(self._encoding)
+        self._beliefs = _beliefs(self._encoding, hints)
+
+    def propose(self, history: History) -> Proposal | None:
+        """Return the route to try next, or None when the space is used up."""
+        best = self.best_candidate(history)
+        return None if best is None else best.proposal
+
+    def best_candidate(self, history: History) -> Candidate | None:
+        """Return the route to try next and what it promises, or None if there is none left."""
+        tried = history.tried()
+        rng = generator(self.seed, "surrogate", len(history.records), *sorted(history.running))
+        observations = [o for o in observations_of(self.space, history.records) if o.built_to_run]
+        view = self._view(observations, history)
+        seen = self._seen(view.options, tried)
+        pool = distinct(self._pool(view, rng), seen)
+        if not len(pool):
+            other = unseen_random(self.space, tried, rng)
+            if other is None:
+                return None
+            return Candidate(Proposal(other, origin="surrogate: a route at random"), 0.0)
+        gains, seconds = view.judge(pool)
+        best = int(np.argmax(gains - np.log(seconds)))
+        route = view.options.route_of(pool[best])
+        return Candidate(
+            Proposal(route, origin="surrogate: most expected improvement per second"),
+            float(np.exp(gains[best])),
+        )
+
+    def _view(self, observations: Sequence[Observation], history: History) -> _View:
+        encoding = self._encoding
+        timed = [o for o in observations if o.log_ratio is not None and o.violation <= 0.0]
+        rows = encoding.encode_all([o.route for o in timed])
+        values = np.array([o.log_ratio for o in timed], dtype=float)
+        sds = np.array([o.sd for o in timed], dtype=float)
+        starts_at_default = not base_route(self.space).pairs
+        if starts_at_default:
+            # The start is the baseline, whose relative latency is 1 by definition.
+            rows = np.vstack([rows, np.zeros((1, encoding.columns))])
+            values = np.append(values, 0.0)
+            sds = np.append(sds, _START_SD)
+        model = fit(
+            rows,
+            values,
+            sds,
+            encoding.owner,
+            LATENCY_GUESSES,
+            offset=0.0 if starts_at_default else _OFFSET_SD,
+            beliefs=self._beliefs,
+        )
+        running = [parsed(self.space, text) for text in sorted(set(history.running))]
+        pending = [r for r in running if r is not None and self.space.contains(r)]
+        if pending:
+            model = model.with_believed(encoding.encode_all(pending))
+        means = model.mean(rows[: len(timed)])
+        order = np.argsort(means, kind="stable")
+        tops = [timed[int(i)].route for i in order[:_STARTS]] or [base_route(self.space)]
+        options = self._options_near(tops)
+        codes = [options.codes_of(route) for route in tops]
+        return _View(
+            options=options,
+            latency=model,
+            accuracy=Accuracy(encoding, observations),
+            failures=Failures(encoding, observations),
+            cost=Cost(encoding, observations),
+            incumbents=[each for each in codes if each is not None],
+            best=min(float(means[order[0]]) if len(order) else 0.0, 0.0),
+        )
+
+    def _options_near(self, tops: Sequence[Route]) -> Options:
+        """Return the options, with values beside those of the best routes in wide ranges."""
+        also: dict[str, set[str]] = {}
+        for route in tops:
+            for name, value in self._encoding.changes(route).items():
+                values = self.space.variable[name]
+                if isinstance(values, IntegerRange):
+                    also.setdefault(name, set()).update(representatives(values, value))
+        if not also:
+            return self._options
+        return Options(self._encoding, also)
+
+    def _seen(self, options: Options, tried: set[str]) -> set[bytes]:
+        seen: set[bytes] = set()
+        for text in tried:
+            route = parsed(self.space, text)
+            if route is not None and self.space.contains(route):
+                codes = options.codes_of(route)
+                if codes is not None:
+                    seen.add(codes.tobytes())
+        return seen
+
+    def _pool(self, view: _View, rng: np.random.Generator) -> Codes:
+        options, loss = view.options, view.accuracy.model
+        width = len(self._encoding.knobs)
+        starts = view.incumbents or [options.at_start]
+        parts: list[Codes] = []
+        for draw in range(_DRAWS + 1):
+            latency = view.latency.coefficients(rng if draw else None)
+            losses = None if loss is None else loss.coefficients(rng if draw else None)
+            for start in (starts[draw % len(starts)], options.random(1, rng)[0]):
+                top = climb(options, start, latency, losses, view.accuracy.limit)
+                parts.append(top)
+                parts.append(options.mutated(np.tile(top, (4, 1)), 1, rng))
+        for start in starts:
+            near = options.neighbours(start)
+            if len(near) > _NEIGHBOURS:
+                near = near[rng.permutation(len(near))[:_NEIGHBOURS]]
+            parts.append(near)
+            for changes in (2, 3):
+                parts.append(options.mutated(np.tile(start, (_MUTATIONS, 1)), changes, rng))
+        return stacked(parts, width)
+
+
+@dataclass(frozen=True)
+class _View:
+    """What the data say, ready to judge routes by."""
+
+    options: Options
+    latency: Regression
+    accuracy: Accuracy
+    failures: Failures
+    cost: Cost
+    incumbents: Sequence[Codes]
+    best: float
+
+    def judge(self, codes: Codes) -> tuple[Floats, Floats]:
+        """Return the log of the expected improvement and the expected seconds of each route."""
+        rows = self.options.encode(codes)
+        mean, sd = self.latency.predict(rows)
+        eligible = self.accuracy.probability(rows)
+        builds = self.failures.probability(self.options, codes)
+        gain = log_expected_improvement(mean, sd, self.best)
+        gain = gain + np.log(np.maximum(eligible, 1e-12)) + np.log(np.maximum(builds, 1e-12))
+        return gain, self.cost.seconds(rows, eligible, builds)
+
+
+def _beliefs(encoding: Encoding, hints: SearchHints) -> Beliefs | None:
+    mean = np.zeros(encoding.columns)
+    variance = np.full(encoding.columns, np.nan)
+    for (name, value), belief in hints.effects.items():
+        column = encoding.column_of(name, value)
+        if column is not None:
+            mean[column] = belief.mean
+            variance[column] = belief.sd**2
+    return Beliefs(mean, variance) if not np.isnan(variance).all() else None

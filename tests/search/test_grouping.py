@@ -1,0 +1,84 @@
+"""Group testing on its own."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from routewright.search.candidates import Change
+from routewright.search.grouping import GroupTests, next_group
+
+
+def builds_for(count: int, live: set[int], probability: float | None = None) -> int:
+    changes = [(f"-k{i}", "off") for i in range(count)]
+    truth = {changes[i] for i in live}
+    results: list[tuple[tuple[Change, ...], bool]] = []
+    while True:
+        tests = GroupTests(changes, dict.fromkeys(changes, probability), builds=len(results))
+        for group, is_live in results:
+            (tests.add_live if is_live else tests.add_inert)(group)
+        tests.conclude()
+        chosen = next_group(
+            tests,
+            can_join=lambda group, change: True,
+            is_new=lambda group: set(group) not in [set(tested) for tested, _ in results],
+        )
+        if chosen is None:
+            assert tests.live == truth
+            assert tests.inert == set(changes) - truth
+            return len(results)
+        results.append((chosen.changes, bool(truth & set(chosen.changes))))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 70), st.floats(0, 1), st.integers(0, 2**32 - 1))
+def test_never_more_than_three_builds_above_one_at_a_time(
+    count: int, share: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    live = set(rng.choice(count, round(share * count), replace=False).tolist())
+    assert builds_for(count, live) <= count + 3
+
+
+@pytest.mark.parametrize("count", [59, 209])
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.1])
+def test_near_the_information_limit_where_few_are_live(count: int, share: float) -> None:
+    live = max(1, round(share * count))
+    used = [
+        builds_for(count, set(np.random.default_rng(s).choice(count, live, replace=False)))
+        for s in range(5)
+    ]
+    # Generalized binary splitting: k log2(n / k) + O(k).
+    assert np.mean(used) <= live * np.log2(count / live) + 2.0 * live + 3
+
+
+def test_sure_probabilities_are_believed_in_the_order_of_tests() -> None:
+    changes = [("-a", "off"), ("-b", "off"), ("-c", "off"), ("-d", "off")]
+    tests = GroupTests(changes, dict(zip(changes, [0.01, 0.9, 0.01, 0.01], strict=True)))
+    tests.conclude()
+    chosen = next_group(tests, can_join=lambda g, c: True, is_new=lambda g: True)
+    assert chosen is not None
+    assert chosen.changes == (("-b", "off"),)
+
+
+def test_two_values_of_a_knob_are_never_in_one_group() -> None:
+    changes = [("-a", "1"), ("-b", "1"), ("-a", "2"), ("-b", "2")]
+    tests = GroupTests(changes, dict.fromkeys(changes, 0.05))
+    tests.conclude()
+    chosen = next_group(tests, can_join=lambda g, c: True, is_new=lambda g: True)
+    assert chosen is not None
+    assert [name for name, _ in chosen.changes] == ["-a", "-b"]
+
+
+def test_changes_that_are_live_only_together_end_the_splitting() -> None:
+    changes = [("-a", "off"), ("-b", "off"), ("-c", "off")]
+    tests = GroupTests(changes, dict.fromkeys(changes))
+    tests.add_live(changes)
+    for change in changes:
+        tests.add_inert([change])
+    tests.conclude()
+    assert tests.live == set()
+    assert tests.open == []
+    assert next_group(tests, can_join=lambda g, c: True, is_new=lambda g: True) is None
