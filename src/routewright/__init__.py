@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from routewright.api import tune
+    from routewright.errors import RoutewrightError
     from routewright.result import TuneResult
 
-__all__ = ["TuneResult", "tune"]
+__all__ = ["RoutewrightError", "TuneResult", "tune"]
 
-_HOMES = {"tune": "routewright.api", "TuneResult": "routewright.result"}
+_HOMES = {
+    "RoutewrightError": "routewright.errors",
+    "TuneResult": "routewright.result",
+    "tune": "routewright.api",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,535 @@
+"""The main job: find the fastest eligible route within the budget, and say how sure that is.
+
+One route goes through these steps: the sampler proposes it (:mod:`routewright.search`), a trial
+builds, checks and times it (:mod:`routewright.trial`), its record is committed to the study
+(:mod:`routewright.study`), the best few are confirmed (:mod:`routewright.confirm`), and the winner
+becomes the result (:mod:`routewright.result`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from optuna.storages import BaseStorage
+
+from routewright.baseline import measure_baseline
+from routewright.budget import Budget
+from routewright.census import take_census
+from routewright.confirm import Confirmed, choose_candidates, confirm, pick
+from routewright.errors import (
+    BackendError,
+    BudgetError,
+    RoutewrightError,
+    SettingsError,
+    StorageError,
+)
+from routewright.locks import DeviceLock, cpu_lock_names, gpu_lock_name
+from routewright.outcome import OutcomeWriter
+from routewright.outfolder import OutFolder, fresh_folder
+from routewright.preparation import Inputs, prepare, prepare_inputs, too_short
+from routewright.progress import Progress
+from routewright.records import Outcome, Phase, TrialRecord
+from routewright.result import TuneResult
+from routewright.routes import Route
+from routewright.search.base import Proposal
+from routewright.search.registry import check_sampler, make_sampler
+from routewright.settings import TuneSettings, relative_to
+from routewright.simplify import simplify
+from routewright.storage import close_storage, open_storage, redact, sqlite_url, storage_url
+from routewright.study import StudyLog, Ticket
+from routewright.studyfile import (
+    read_study_note,
+    refuse_other_identity,
+    refuse_other_settings,
+    storable,
+    write_study_note,
+)
+from routewright.trial import KnownResults, TrialRules, run_trial
+from routewright.workbench import TrialFailure
+
+_CONFIRMATION_SHARE = 0.35
+"""Most of the budget that is kept for confirming the winner."""
+
+_TIMING_SHARE = 0.06
+"""Most of the budget that goes into timing one candidate, so that a short one tries several."""
+
+_SIMPLIFY_SHARE = 0.2
+"""Most of the confirmation's time that goes into finding the candidates' simplest routes."""
+
+_RESTART_S = 1.5
+"""Seconds that a fresh worker process takes to be ready."""
+
+_FINISH_S = 1.0
+"""Seconds kept for saving the engine and writing the result."""
+
+_CONFIRM_AFTER_INTERRUPT_S = 15.0
+"""Most seconds that confirming takes once the user wants out."""
+
+_LOCK_WAIT_S = 10.0
+
+
+def run(
+    settings: TuneSettings,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    started_s: float | None = None,
+) -> TuneResult:
+    """Tune a model; see :func:`routewright.tune` for the same with keyword options.
+
+    Args:
+        settings: What to tune, within what, and how.
+        resume: Continue the study in ``settings.out``.
+        progress: Hears what happens.
+        started_s: When the command started, on the monotonic clock; now, if None.
+
+    Raises:
+        RoutewrightError: Something the user can mend; its message says how.
+    """
+    started_s = time.monotonic() if started_s is None else started_s
+    progress = progress or Progress()
+    check_sampler(settings.sampler)
+    settings = relative_to(settings, Path.cwd())
+    if settings.storage is not None:
+        settings = replace(settings, storage=storage_url(settings.storage))
+    if resume:
+        if settings.out is None:
+            raise SettingsError("to resume, say which folder the study is in (out)")
+        refuse_other_settings(Path(settings.out), settings)
+    # Whatever is wrong with the inputs is said before anything is written.
+    inputs = prepare_inputs(settings)
+    path = (
+        Path(settings.out)
+        if settings.out
+        else fresh_folder(inputs.model.path.stem, Path("routewright-out"))
+    )
+    with OutFolder(path, resume=resume) as out:
+        return _Tuner(settings, inputs, out, resume, progress, started_s).run()
+
+
+class _Tuner:
+    """One run of the main job."""
+
+    def __init__(
+        self,
+        settings: TuneSettings,
+        inputs: Inputs,
+        out: OutFolder,
+        resume: bool,
+        progress: Progress,
+        started_s: float,
+    ) -> None:
+        self.settings = settings
+        self.inputs = inputs
+        self.out = out
+        self.resume = resume
+        self.progress = progress
+        self.budget = Budget(
+            settings.budget_s,
+            now_s=time.monotonic,
+            started_s=started_s,
+            used_before_s=float(read_study_note(out.path).get("used_s", 0.0)) if resume else 0.0,
+        )
+        self.interrupted = False
+        self.remarks: list[str] = []
+        """What a user should know, for the result."""
+
+    def run(self) -> TuneResult:
+        if self.budget.remaining_s <= 0:
+            raise BudgetError(
+                f"the budget of {self.budget.limit_s:g} s is used up "
+                f"({self.budget.used_s:.0f} s); give a larger --budget to go on"
+            )
+        with contextlib.ExitStack() as stack:
+            if not self.resume:
+                # First of all: whenever the rest is killed, the folder says what it is.
+                self._write_study_file()
+            storage = open_storage(self.settings.storage or sqlite_url(self.out.database))
+            stack.callback(close_storage, storage)
+            self.prepared = prepare(
+                self.settings, self.inputs, self.out, self.budget, self.progress
+            )
+            stack.callback(self.prepared.worker.close)
+            if not self.settings.shared_device:
+                lock = DeviceLock(_device_names(self.prepared.environment))
+                lock.acquire(timeout_s=min(_LOCK_WAIT_S, self.budget.remaining_s / 2))
+                stack.enter_context(lock)
+            for note in self.prepared.notes:
+                self._remark(note)
+            self._look_at_device()
+            self.rules = TrialRules(
+                limits=self.prepared.limits,
+                timing=replace(
+                    self.settings.timing_limits(),
+                    max_s=min(self.settings.max_timing_s, _TIMING_SHARE * self.budget.limit_s),
+                ),
+                seed=self.settings.seed,
+            )
+            return self._study(storage)
+
+    def _study(self, storage: BaseStorage) -> TuneResult:
+        begun = self.resume and bool(read_study_note(self.out.path).get("begun"))
+        if begun:
+            self.log = self._reopened(storage)
+        measured = self._measured_baseline()
+        if not begun:
+            # Only now: a model that cannot be tuned leaves no empty study in anyone's storage.
+            self.log = self._created(storage)
+        self.log.end_s = self.budget.end_s
+        baseline = self._commit_baseline(measured)
+        stopped = "interrupted"
+        with self._interruptible():
+            stopped = self._search(baseline)
+        confirmed: list[Confirmed] = []
+        winner: Confirmed | None = None
+        with self._interruptible():
+            confirmed = self._confirm(baseline, self.budget.end_s - self._finish_s())
+            winner = pick(confirmed)
+        with contextlib.suppress(TrialFailure):
+            self._look_at_device()
+        outcome = OutcomeWriter(self.settings, self.prepared, self.out, self.budget)
+        result = outcome.write(
+            baseline,
+            self.log.records,
+            confirmed,
+            winner,
+            study=self.log.study.study_name,
+            stopped=stopped,
+            interrupted=self.interrupted,
+            notes=self.remarks,
+        )
+        self._update_study_file(trials=len(self.log.records))
+        self.out.clear_work()
+        return result
+
+    def _remark(self, text: str) -> None:
+        if text not in self.remarks:
+            self.remarks.append(text)
+            self.progress.note(text)
+
+    def _look_at_device(self) -> None:
+        """Say it where the device is throttled or shared."""
+        for remark in self.prepared.worker.health().get("remarks", ()):
+            self._remark(str(remark))
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """End a part of the work at Ctrl-C and go on with the next; a second one ends it all."""
+        if self.interrupted:
+            # The user wants out: what is left is confirmation of the best, and that is short.
+            self.budget.curtail(_CONFIRM_AFTER_INTERRUPT_S)
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.interrupted:
+                raise
+            self.interrupted = True
+            self.prepared.worker.restart()
+            self.log.end_unfinished()
+            self.progress.note(
+                "interrupted: confirming the best so far; Ctrl-C again ends at once"
+            )
+
+    def _reopened(self, storage: BaseStorage) -> StudyLog:
+        log = StudyLog.reopen(storage, self._study_name(), pending=self.out.pending)
+        refuse_other_identity(log.identity, self.prepared.identity(self.settings))
+        return log
+
+    def _created(self, storage: BaseStorage) -> StudyLog:
+        if self.resume and self.settings.storage is None:
+            # Killed after the study was made and before that was noted.
+            with contextlib.suppress(StorageError):
+                return self._reopened(storage)
+        log = StudyLog.create(
+            storage,
+            self._study_name(),
+            identity=self.prepared.identity(self.settings),
+            pending=self.out.pending,
+        )
+        self.out.keep = True
+        log.note("settings", storable(self.settings))
+        defaults = {knob.name: knob.default for knob in self.prepared.database}
+        log.note("knob_defaults", defaults)
+        self._update_study_file(begun=True)
+        return log
+
+    def _study_name(self) -> str:
+        if self.resume:
+            return str(read_study_note(self.out.path)["study"])
+        return self.settings.study or f"{self.inputs.model.path.stem}-{self.out.path.name}"
+
+    def _measured_baseline(self) -> TrialRecord:
+        self.progress.phase("baseline", "the default route")
+        shutil.rmtree(self.out.baseline_engine, ignore_errors=True)
+        record, remark = measure_baseline(
+            self.prepared.worker,
+            self.rules,
+            end_s=self.budget.end_s - self._finish_s(),
+            engine_folder=self.out.baseline_engine,
+            explain=self._no_baseline,
+        )
+        if remark:
+            self._remark(remark)
+        return record
+
+    def _commit_baseline(self, measured: TrialRecord) -> TrialRecord:
+        proposal = Proposal(
+            Route(),
+            parameters=tuple(self.prepared.space.variable),
+            phase=Phase.BASELINE,
+            origin=measured.origin,
+        )
+        ticket = self.log.begin(proposal, self.prepared.space)
+        record = self._committed(ticket, replace(measured, number=ticket.number))
+        self.progress.trial_finished(record, record, self.budget)
+        return record
+
+    def _no_baseline(self, failure: TrialFailure) -> RoutewrightError:
+        return too_short(self.budget, failure, kept_s=self._finish_s()) or BackendError(
+            f"the default route cannot be built and run: {failure.message}"
+        )
+
+    def _search_end_s(self, baseline: TrialRecord) -> float:
+        """Return when searching has to end so that the best found so far can be confirmed.
+
+        Two rounds of every candidate there is, or one round of one that may yet be found; never
+        more than a fixed share of the budget.
+        """
+        candidates = len(choose_candidates(self.log.records))
+        one_s = 2 * (baseline.build_s or 0.0) + (baseline.check_s or 0.0)
+        one_s += self.rules.timing.max_s
+        wanted_s = max(2 * candidates, 1) * one_s + 2 * _RESTART_S
+        reserve_s = min(wanted_s, _CONFIRMATION_SHARE * self.budget.limit_s)
+        return self.budget.end_s - reserve_s - self._finish_s()
+
+    def _finish_s(self) -> float:
+        """Return the seconds kept for the end; writing an engine is like copying the model."""
+        return _FINISH_S + self._model_bytes() / 200e6
+
+    def _model_bytes(self) -> int:
+        model = self.inputs.model
+        files = [model.path, *(file.path for file in model.external_files)]
+        return sum(file.stat().st_size for file in files)
+
+    def _search(self, baseline: TrialRecord) -> str:
+        """Try routes until the search's time is up; return why it ended."""
+        bench, space = self.prepared.worker, self.prepared.space
+        sampler = make_sampler(
+            self.settings.sampler,
+            space,
+            seed=self.settings.seed,
+            hints=self.prepared.hints,
+        )
+        self.progress.phase("search", f"{_count(space.size)} routes, sampler {sampler.name}")
+        known = KnownResults(self.log.records)
+        best = _best(self.log.records)
+        out_of_time = False
+
+        def fits(proposal: Proposal) -> bool:
+            nonlocal out_of_time
+            expected_s = _expected_s(self.log.records, baseline, proposal, self.rules)
+            out_of_time = bench.now_s() + expected_s > self._search_end_s(baseline)
+            return not out_of_time
+
+        while True:
+            self._check_space()
+            end_s = self._search_end_s(baseline)
+            with contextlib.suppress(TrialFailure):
+                bench.restore(deadline_s=end_s)
+            left_s = end_s - bench.now_s()
+            ticket = self.log.ask(sampler, remaining_s=left_s, fits=fits)
+            if ticket is None:
+                return "the budget is used" if out_of_time else "every route worth it was tried"
+            record = self._tried(ticket, known, baseline, best, end_s)
+            if record.eligible and (best is None or _value(record) < _value(best)):
+                best = record
+            self.progress.trial_finished(record, best, self.budget)
+
+    def _tried(
+        self,
+        ticket: Ticket,
+        known: KnownResults,
+        baseline: TrialRecord,
+        best: TrialRecord | None,
+        deadline_s: float,
+    ) -> TrialRecord:
+        """Try one started trial and commit its record."""
+        proposal = ticket.proposal
+        self.progress.trial_started(
+            ticket.number, str(proposal.route), proposal.origin, self.budget
+        )
+        try:
+            record = run_trial(
+                self.prepared.worker,
+                ticket.number,
+                proposal,
+                rules=self.rules,
+                known=known,
+                deadline_s=deadline_s,
+                baseline=baseline,
+                incumbent=best,
+            )
+        except KeyboardInterrupt:
+            self._committed(ticket, _interrupted(ticket))
+            raise
+        record = self._committed(ticket, record)
+        known.add(record)
+        return record
+
+    def _simplified(
+        self, candidates: Sequence[TrialRecord], baseline: TrialRecord, end_s: float
+    ) -> list[TrialRecord]:
+        """Take out of the candidates' routes what changes nothing, as far as time allows."""
+        known = KnownResults(self.log.records)
+        space = self.prepared.space
+
+        def try_build(proposal: Proposal) -> TrialRecord | None:
+            now_s = self.prepared.worker.now_s()
+            if now_s + _expected_s(self.log.records, baseline, proposal, self.rules) > end_s:
+                return None
+            self._check_space()
+            ticket = self.log.begin(proposal, space)
+            return self._tried(ticket, known, baseline, None, end_s)
+
+        simple: dict[str, TrialRecord] = {}
+        for candidate in candidates:
+            inert = take_census(self.log.records, space.variable).inert
+            found = simplify(candidate, space, try_build, inert=inert)
+            simple.setdefault(found.route, found)
+        return list(simple.values())
+
+    def _confirm(self, baseline: TrialRecord, deadline_s: float) -> list[Confirmed]:
+        candidates = choose_candidates(self.log.records)
+        if not candidates:
+            return []
+        now_s = self.prepared.worker.now_s()
+        candidates = self._simplified(
+            candidates, baseline, now_s + _SIMPLIFY_SHARE * (deadline_s - now_s)
+        )
+        self.progress.phase("confirm", f"{len(candidates)} candidates with fresh builds")
+        space, database = self.prepared.space, self.prepared.database
+
+        def proposal(route: str) -> Proposal:
+            parsed = Route.parse(route, database)
+            return Proposal(
+                parsed,
+                parameters=tuple(name for name in parsed.changed if name in space.variable),
+                phase=Phase.CONFIRMATION,
+                origin="confirmation",
+            )
+
+        def recorded(proposal: Proposal, measured: Callable[[int], TrialRecord]) -> TrialRecord:
+            ticket = self.log.begin(proposal, space)
+            try:
+                record = measured(ticket.number)
+            except KeyboardInterrupt:
+                self._committed(ticket, _interrupted(ticket))
+                raise
+            record = self._committed(ticket, record)
+            self.progress.trial_finished(record, _best(self.log.records), self.budget)
+            return record
+
+        return confirm(
+            self.prepared.worker,
+            candidates,
+            rules=self.rules,
+            record_trial=recorded,
+            route_of=proposal,
+            engines=self.out.work,
+            deadline_s=deadline_s,
+        )
+
+    def _committed(self, ticket: Ticket, record: TrialRecord) -> TrialRecord:
+        record = replace(record, elapsed_s=round(self.budget.used_s, 3))
+        self.log.commit(ticket, record)
+        self._update_study_file(trials=len(self.log.records))
+        return record
+
+    def _check_space(self) -> None:
+        self.out.check_space(3 * self._model_bytes())
+
+    def _write_study_file(self) -> None:
+        content = {
+            "study": self._study_name(),
+            "storage": redact(self.settings.storage or ""),
+            "settings": storable(self.settings),
+        }
+        write_study_note(self.out.settings, content)
+
+    def _update_study_file(self, **changes: Any) -> None:
+        content = (
+            read_study_note(self.out.path) | {"used_s": round(self.budget.used_s, 3)} | changes
+        )
+        write_study_note(self.out.settings, content)
+
+
+_EXPECTED_FROM = 10
+"""Recent trials from which the next one's seconds are expected."""
+
+
+def _expected_s(
+    records: Sequence[TrialRecord],
+    baseline: TrialRecord,
+    proposal: Proposal,
+    rules: TrialRules,
+) -> float:
+    """Return the seconds that a trial of ``proposal`` is likely to need."""
+    builds_s = [r.build_s for r in records if r.build_s is not None]
+    build_s = float(np.quantile(builds_s[-_EXPECTED_FROM:], 0.8))
+    if not proposal.time_it:
+        return build_s
+    timed_s = [
+        (r.check_s or 0.0) + (r.time_s or 0.0)
+        for r in records
+        if r.time_s is not None and r.phase is not Phase.BASELINE
+    ]
+    if not timed_s:
+        return (
+            build_s
+            + (baseline.check_s or 0.0)
+            + min(rules.timing.max_s, baseline.time_s or rules.timing.max_s)
+        )
+    return build_s + float(np.quantile(timed_s[-_EXPECTED_FROM:], 0.8))
+
+
+def _best(records: Iterable[TrialRecord]) -> TrialRecord | None:
+    """Return the eligible record with the lowest relative latency, confirmations left out."""
+    return min(
+        (r for r in records if r.eligible and r.phase is not Phase.CONFIRMATION),
+        key=_value,
+        default=None,
+    )
+
+
+def _value(record: TrialRecord) -> float:
+    return math.inf if record.relative_latency is None else record.relative_latency
+
+
+def _interrupted(ticket: Ticket) -> TrialRecord:
+    return TrialRecord(
+        ticket.number,
+        str(ticket.proposal.route),
+        ticket.proposal.phase,
+        Outcome.FAILED,
+        origin=ticket.proposal.origin,
+        reason="interrupted by the user",
+        failure="interrupted",
+    )
+
+
+def _device_names(environment: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the lock names of what is timed: the GPU where there is one, else the CPUs."""
+    uuid = environment.get("device_uuid")
+    return cpu_lock_names() if uuid is None else (gpu_lock_name(str(uuid)),)
+
+
+def _count(size: int) -> str:
+    return f"{size:,}" if size < 10**9 else f"about 10^{len(str(size)) - 1}"
