@@ -1,0 +1,1 @@
+"""Other tuners' files and commands, in and out: trtexec's tuner and Torch-TensorRT's."""
