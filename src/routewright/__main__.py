@@ -1,0 +1,5 @@
+"""``python -m routewright``."""
+
+from routewright.cli import console
+
+console()
