@@ -38,7 +38,9 @@ def read(knobs: tuple[SettingKnob, ...], **values: str) -> SessionSettings:
     return read_settings({f"-{name}": v for name, v in named.items()}, knobs, ("ConvBNFusion",))
 
 
-def test_the_default_route_sets_threads_stops_spinning_and_nothing_else(knobs: tuple[SettingKnob, ...]) -> None:
+def test_the_default_route_sets_threads_and_stops_spinning(
+    knobs: tuple[SettingKnob, ...],
+) -> None:
     settings = read(knobs)
     assert settings.config_entries == {"session.force_spinning_stop": "1"}
     assert settings.disabled_optimizers == ()
