@@ -63,6 +63,11 @@ class AccuracyBound:
                 f"the loss {METRIC!r} and a metric package.module:function go together; "
                 f"given: loss {self.loss!r}, metric {self.metric!r}"
             )
+        if self.metric is not None and not all(self.metric.partition(":")):
+            raise SettingsError(
+                f"{self.metric!r} is not a metric; write package.module:function, for example "
+                "my_metrics:top1_loss"
+            )
         if self.metric is not None and self.per_output:
             raise SettingsError(
                 "a metric gives one loss over all outputs, so bounds for single outputs do not "
