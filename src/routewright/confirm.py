@@ -118,27 +118,29 @@ def confirm(
         rounds: Most rounds.
     """
     standing = [Confirmed(record) for record in candidates]
+    one_s = 0.0
     for number in range(rounds):
-        racing = [candidate for candidate in standing if not candidate.failure]
+        # The best so far goes first: where time runs out within a round, it has had its turn.
+        racing = sorted((c for c in standing if not c.failure), key=_estimate)
         started_s = bench.now_s()
-        if not racing:
+        if not racing or started_s + one_s > deadline_s:
             break
         bench.restart()
         # The later build tends to lie better or worse in memory, so the order alternates.
         baseline_first = number % 2 == 0
+        measured = 0
         for candidate in racing:
-            if bench.now_s() >= deadline_s:
+            if bench.now_s() + one_s > deadline_s:
                 break
-            measured = _measure_again(
+            reading = _measure_again(
                 bench, candidate, number, baseline_first, rules, record_trial, route_of, deadline_s
             )
-            if measured.outcome is Outcome.TIMED:
-                _keep_engine(bench, candidate, measured, engines)
+            if reading.outcome is Outcome.TIMED:
+                _keep_engine(bench, candidate, reading, engines)
+            measured += 1
         _combine(standing, len(candidates))
         _drop_hopeless(standing)
-        round_s = bench.now_s() - started_s
-        if bench.now_s() + round_s > deadline_s:
-            break
+        one_s = (bench.now_s() - started_s) / max(measured, 1)
     return standing
 
 
@@ -148,14 +150,18 @@ def pick(confirmed: Sequence[Confirmed]) -> Confirmed | None:
     if not faster:
         return None
 
-    def estimate(candidate: Confirmed) -> float:
-        return candidate.combined.relative_latency if candidate.combined else math.inf
-
-    best = min(faster, key=estimate)
+    best = min(faster, key=_estimate)
     interval = best.combined.interval if best.combined else (1.0, 1.0)
     band = min(TIE_BAND, math.log(interval[1] / interval[0]) / 2)
-    ties = [c for c in faster if math.log(estimate(c) / estimate(best)) <= band]
-    return min(ties, key=lambda c: (c.changes, estimate(c)))
+    ties = [c for c in faster if math.log(_estimate(c) / _estimate(best)) <= band]
+    return min(ties, key=lambda c: (c.changes, _estimate(c)))
+
+
+def _estimate(candidate: Confirmed) -> float:
+    """Return the relative latency that is known best: of the rounds, else of the search."""
+    if candidate.combined is not None:
+        return candidate.combined.relative_latency
+    return candidate.record.relative_latency or math.inf
 
 
 def _measure_again(

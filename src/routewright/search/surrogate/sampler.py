@@ -75,6 +75,10 @@ class SurrogateSearch(RouteSampler):
     def best_candidate(self, history: History) -> Candidate | None:
         """Return the route to try next and what it promises, or None if there is none left."""
         tried = history.tried()
+        if not self.space.variable:
+            only = base_route(self.space)
+            untried = str(only) not in tried
+            return Candidate(Proposal(only, origin="the only route"), 0.0) if untried else None
         rng = generator(self.seed, "surrogate", len(history.records), *sorted(history.running))
         observations = [o for o in observations_of(self.space, history.records) if o.built_to_run]
         view = self._view(observations, history)
