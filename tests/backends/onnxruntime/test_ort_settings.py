@@ -87,7 +87,7 @@ def test_children_of_a_parent_that_is_off_are_inactive(
     assert str(route) == ""
     route = space.route({"-optimizer": "disable", "-optimizer:ConvBNFusion": "off"})
     assert str(route) == "-optimizer=disable"
-    route = space.route({"-session:spinning": "off", "-session:spinning:force_stop": "off"})
+    route = space.route({"-session:spinning": "off", "-session:spinning:backoff_max": "4"})
     assert str(route) == "-session:spinning=off"
 
 
