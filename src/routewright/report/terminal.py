@@ -68,12 +68,11 @@ def show_trials(console: Console, records: Sequence[TrialRecord]) -> None:
     table.add_column("ms", justify="right")
     table.add_column("route", overflow="fold")
     for record in timed[:_MOST_TRIALS]:
-        low, high = record.ci95 or (float("nan"), float("nan"))
         table.add_row(
             str(record.number),
             str(record.phase) if record.phase is not Phase.SEARCH else "",
             f"{record.relative_latency:.3f}",
-            f"{low:.3f} to {high:.3f}",
+            "unknown" if record.ci95 is None else f"{record.ci95[0]:.3f} to {record.ci95[1]:.3f}",
             f"{record.latency_ms:.3f}",
             Text(record.route or "(default)"),
         )
