@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# A job started in the background inherits an ignored Ctrl-C, and so would the programs under test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def load_script(name: str) -> ModuleType:

@@ -98,11 +98,13 @@ def test_the_study_says_what_it_is(tmp_path: Path) -> None:
 def test_an_imported_study_is_never_resumed(tmp_path: Path) -> None:
     """What it is valid for can agree with no measured study's."""
     path = write(tmp_path / "cache.json", [header(), *fast_rows()])
-    report, _, _ = imported(path)
+    report, _, study = imported(path)
+    identity = study.user_attrs[MARK]
+    assert identity[IMPORTED]["source"] == "trtexec"
+    assert identity["model_sha256"] is None
     storage = open_storage(storage_beside(path))
-    log = StudyLog.reopen(storage, report.study, pending=tmp_path / "pending.json")
-    assert log.identity[IMPORTED]["source"] == "trtexec"
-    assert log.identity["model_sha256"] is None
+    with pytest.raises(StorageError, match="imported from another tuner"):
+        StudyLog.reopen(storage, report.study, pending=tmp_path / "pending.json")
     with pytest.raises(StorageError, match="already holds a study"):
         StudyLog.create(storage, report.study, identity={}, pending=tmp_path / "pending.json")
 
