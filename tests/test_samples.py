@@ -728,6 +728,16 @@ def test_a_sample_set_is_not_empty_and_pairs_up() -> None:
 # Digests
 
 
+def test_inputs_without_a_finite_number_are_remarked_once() -> None:
+    spec = [TensorSpec("x", "float", (2,)), TensorSpec("n", "int64", (2,))]
+    good = {"x": np.array([1, np.nan], np.float32), "n": np.zeros(2, np.int64)}
+    bad = {"x": np.array([np.inf, np.nan], np.float32), "n": np.zeros(2, np.int64)}
+    samples = SampleSet((good, bad)).check_against(spec).check_against(spec)
+    assert [note for note in samples.notes if "no finite" in note] == list(samples.notes)
+    assert len(samples.notes) == 1
+    assert "sample 1: input 'x'" in samples.notes[0]
+
+
 def test_digests_tell_samples_apart() -> None:
     base = {"x": np.zeros((2, 4), np.float32)}
     variants: Sequence[Mapping[str, Any]] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -182,7 +182,8 @@ class SampleSet:
                 _checked(tensors, outputs, f"sample {index}: reference output", shapes_too=False)
                 for index, tensors in enumerate(references)
             )
-        return replace(self, inputs=checked, references=references)
+        notes = tuple(dict.fromkeys((*self.notes, *_nothing_finite(checked))))
+        return replace(self, inputs=checked, references=references, notes=notes)
 
     @property
     def input_shapes(self) -> dict[str, Shape]:
@@ -316,6 +317,17 @@ def _checked(
             _check_shape(array, spec, label, symbols)
         fitted[spec.name] = np.asarray(array, order="C")
     return fitted
+
+
+def _nothing_finite(samples: Sequence[Tensors]) -> Iterator[str]:
+    """Say which inputs are NaN or infinite throughout: any engine agrees on what follows."""
+    for index, tensors in enumerate(samples):
+        for name, array in tensors.items():
+            if array.size and array.dtype.kind == "f" and not np.isfinite(array).any():
+                yield (
+                    f"sample {index}: input {name!r} holds no finite number; "
+                    "what engines make of it says nothing about accuracy"
+                )
 
 
 def _fit_dtype(array: Array, spec: TensorSpec, label: str, *, wider: bool) -> Array:
