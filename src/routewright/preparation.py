@@ -220,12 +220,14 @@ def too_short(budget: Budget, failure: TrialFailure, *, kept_s: float = 0.0) -> 
 
 def _reference(worker: Worker, limits: Limits, budget: Budget) -> list[str]:
     """Compute the reference outputs; refuse a model whose own spread breaks the bound."""
-    spread = worker.compute_references(deadline_s=budget.end_s)
+    again = worker.compute_references(deadline_s=budget.end_s)
+    spread = again.losses
     verdict = limits.judge(spread)
     if limits.loss == METRIC and not all(map(math.isfinite, spread.values())):
+        why = next(iter(again.reasons.values()), "it is not a number")
         raise SettingsError(
-            "the metric gives no loss even for two runs of the original model: it must return a "
-            "number from 0 on; try it for exceptions, NaN and other types"
+            f"the metric gives no loss even for two runs of the original model: {why}; "
+            "it must return a number from 0 on"
         )
     if not verdict.eligible:
         raise ModelError(

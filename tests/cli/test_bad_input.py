@@ -144,6 +144,17 @@ def test_a_metric_that_gives_no_number_is_blamed_itself(
     assert "the metric gives no loss" in refused(run, tmp_path, model, *options)
 
 
+def test_what_a_metric_raises_is_passed_on(
+    run: Run, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "raising_metric.py").write_text(
+        "def loss(reference, actual):\n    raise KeyError('no box was found')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    options = ("--metric", "raising_metric:loss", "--bound", "1", "--shared-device")
+    assert "no box was found" in refused(run, tmp_path, model, *options)
+
+
 @pytest.mark.parametrize(
     "command", [("routes", "--expr", "-x=[on|off]"), ("knobs", "--knob", "x")]
 )

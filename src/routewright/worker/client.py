@@ -32,7 +32,6 @@ from routewright.worker.answers import (
     read_build,
     read_check,
     read_digests,
-    read_losses,
     read_mapping,
     read_nothing,
     read_specs,
@@ -238,22 +237,23 @@ class Worker:
                 watch_s=_WATCH_WHILE_TIMING_S,
             )
 
-    def compute_references(self, *, deadline_s: float) -> dict[str, float]:
+    def compute_references(self, *, deadline_s: float) -> CheckReport:
         """Run the original model on all samples and write the reference outputs.
 
         Returns:
-            The loss between two runs, by output name; above 0 where the model does not give the
-            same outputs for the same inputs.
+            How a second run compares; a loss is above 0 where the model does not give the same
+            outputs for the same inputs.
 
         Raises:
             TrialFailure: The model failed, crashed or did not finish in time.
         """
         with self._lock:
             _require_time(deadline_s, "the reference run")
+            begin_s = time.monotonic()
             return self._started_child(deadline_s).ask(
                 "compute_references",
                 {},
-                lambda answer: read_losses(read_mapping(answer).get("spread")),
+                lambda answer: read_check(answer, time.monotonic() - begin_s),
                 doing="the reference run",
                 deadline_s=deadline_s,
             )

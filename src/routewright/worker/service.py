@@ -137,7 +137,7 @@ class WorkerService:
             worst.add(index, reference, actual)
         samples.with_references(first).save(self._references_path)
         self._references = None
-        return {"spread": worst.losses}
+        return {"losses": worst.losses, "reasons": worst.reasons}
 
     def build(self, slot: str, route: str) -> dict[str, Any]:
         """Build ``route`` into ``slot`` and run it once."""
