@@ -9,15 +9,13 @@ becomes the result (:mod:`routewright.result`).
 from __future__ import annotations
 
 import contextlib
-import math
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from optuna.storages import BaseStorage
 
 from routewright.baseline import measure_baseline
@@ -41,6 +39,7 @@ from routewright.result import TuneResult
 from routewright.routes import Route
 from routewright.search.base import Proposal
 from routewright.search.registry import check_sampler, make_sampler
+from routewright.searching import best_of, expected_s, value_of
 from routewright.settings import TuneSettings, relative_to
 from routewright.simplify import simplify
 from routewright.storage import close_storage, open_storage, redact, sqlite_url, storage_url
@@ -330,13 +329,13 @@ class _Tuner:
         )
         self.progress.phase("search", f"{_count(space.size)} routes, sampler {sampler.name}")
         known = KnownResults(self.log.records)
-        best = _best(self.log.records)
+        best = best_of(self.log.records)
         out_of_time = False
 
         def fits(proposal: Proposal) -> bool:
             nonlocal out_of_time
-            expected_s = _expected_s(self.log.records, baseline, proposal, self.rules)
-            out_of_time = bench.now_s() + expected_s > self._search_end_s(baseline)
+            needed_s = expected_s(self.log.records, baseline, proposal, self.rules)
+            out_of_time = bench.now_s() + needed_s > self._search_end_s(baseline)
             return not out_of_time
 
         while True:
@@ -349,7 +348,7 @@ class _Tuner:
             if ticket is None:
                 return "the budget is used" if out_of_time else "every route worth it was tried"
             record = self._tried(ticket, known, baseline, best, end_s)
-            if record.eligible and (best is None or _value(record) < _value(best)):
+            if record.eligible and (best is None or value_of(record) < value_of(best)):
                 best = record
             self.progress.trial_finished(record, best, self.budget)
 
@@ -393,7 +392,7 @@ class _Tuner:
 
         def try_build(proposal: Proposal) -> TrialRecord | None:
             now_s = self.prepared.worker.now_s()
-            if now_s + _expected_s(self.log.records, baseline, proposal, self.rules) > end_s:
+            if now_s + expected_s(self.log.records, baseline, proposal, self.rules) > end_s:
                 return None
             self._check_space()
             ticket = self.log.begin(proposal, space)
@@ -434,7 +433,7 @@ class _Tuner:
                 self._committed(ticket, _interrupted(ticket))
                 raise
             record = self._committed(ticket, record)
-            self.progress.trial_finished(record, _best(self.log.records), self.budget)
+            self.progress.trial_finished(record, best_of(self.log.records), self.budget)
             return record
 
         return confirm(
@@ -469,48 +468,6 @@ class _Tuner:
             read_study_note(self.out.path) | {"used_s": round(self.budget.used_s, 3)} | changes
         )
         write_study_note(self.out.settings, content)
-
-
-_EXPECTED_FROM = 10
-"""Recent trials from which the next one's seconds are expected."""
-
-
-def _expected_s(
-    records: Sequence[TrialRecord],
-    baseline: TrialRecord,
-    proposal: Proposal,
-    rules: TrialRules,
-) -> float:
-    """Return the seconds that a trial of ``proposal`` is likely to need."""
-    builds_s = [r.build_s for r in records if r.build_s is not None]
-    build_s = float(np.quantile(builds_s[-_EXPECTED_FROM:], 0.8))
-    if not proposal.time_it:
-        return build_s
-    timed_s = [
-        (r.check_s or 0.0) + (r.time_s or 0.0)
-        for r in records
-        if r.time_s is not None and r.phase is not Phase.BASELINE
-    ]
-    if not timed_s:
-        return (
-            build_s
-            + (baseline.check_s or 0.0)
-            + min(rules.timing.max_s, baseline.time_s or rules.timing.max_s)
-        )
-    return build_s + float(np.quantile(timed_s[-_EXPECTED_FROM:], 0.8))
-
-
-def _best(records: Iterable[TrialRecord]) -> TrialRecord | None:
-    """Return the eligible record with the lowest relative latency, confirmations left out."""
-    return min(
-        (r for r in records if r.eligible and r.phase is not Phase.CONFIRMATION),
-        key=_value,
-        default=None,
-    )
-
-
-def _value(record: TrialRecord) -> float:
-    return math.inf if record.relative_latency is None else record.relative_latency
 
 
 def _interrupted(ticket: Ticket) -> TrialRecord:
