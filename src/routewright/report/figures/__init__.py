@@ -1,0 +1,1 @@
+"""Figures of studies and comparisons, one file each; all of them in one style."""
