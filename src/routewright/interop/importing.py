@@ -25,8 +25,8 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from routewright.bounds import Limits
+from routewright.bulk import add_finished_trials
 from routewright.errors import SettingsError, StorageError
-from routewright.interop.bulk import add_finished_trials
 from routewright.interop.cache_file import CacheFile, CacheRow, read_cache
 from routewright.interop.formats import CacheFormat
 from routewright.interop.route_text import RouteReader, expression_settings, route_settings

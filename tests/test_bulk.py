@@ -6,10 +6,11 @@ from pathlib import Path
 
 import optuna
 import pytest
+from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from routewright.interop import bulk
-from routewright.interop.bulk import add_finished_trials
+from routewright import bulk
+from routewright.bulk import add_finished_trials
 from routewright.storage import open_storage, sqlite_url
 
 
@@ -17,6 +18,14 @@ def finished_trials() -> list[FrozenTrial]:
     return [
         create_trial(
             value=0.5, user_attrs={"a": [1, None], "b": "é"}, constraints={"accuracy": -0.5}
+        ),
+        create_trial(
+            value=1.5,
+            params={"-a": "on", "-n": 7},
+            distributions={
+                "-a": CategoricalDistribution(["off", "on"]),
+                "-n": IntDistribution(1, 99),
+            },
         ),
         create_trial(state=TrialState.PRUNED, user_attrs={"a": {"x": 1.5}}),
         create_trial(state=TrialState.FAIL, constraints={"accuracy": 1e6}),
@@ -30,7 +39,16 @@ def url_in(folder: Path, kind: str) -> str:
 
 def told(study: optuna.Study) -> list[tuple[object, ...]]:
     return [
-        (t.number, t.state, t.value, t.user_attrs, t.constraints, t.datetime_complete)
+        (
+            t.number,
+            t.state,
+            t.value,
+            t.params,
+            t.distributions,
+            t.user_attrs,
+            t.constraints,
+            t.datetime_complete,
+        )
         for t in study.get_trials(deepcopy=False)
     ]
 
@@ -52,7 +70,7 @@ def test_the_trials_are_those_that_optuna_would_have_added(
     assert told(plain) == told(added)
     # And the study goes on like any other.
     trial = added.ask()
-    assert trial.number == 4
+    assert trial.number == 5
     added.tell(trial, 0.25)
     assert added.best_value == 1e-300
 
@@ -87,7 +105,7 @@ def test_what_others_write_to_a_journal_meanwhile_is_kept(
     monkeypatch.setattr(bulk._Pending, "hand_on", after_another)
     add_finished_trials(study, storage, finished_trials())
     read = open_storage(url)
-    assert len(optuna.load_study(study_name="mine", storage=read).trials) == 4
+    assert len(optuna.load_study(study_name="mine", storage=read).trials) == 5
     assert [t.value for t in optuna.load_study(study_name="other", storage=read).trials] == [7.0]
 
 
@@ -96,4 +114,4 @@ def test_an_in_memory_storage_is_left_to_optuna(monkeypatch: pytest.MonkeyPatch)
     storage = optuna.storages.InMemoryStorage()
     study = optuna.create_study(storage=storage)
     add_finished_trials(study, storage, finished_trials())
-    assert len(study.trials) == 4
+    assert len(study.trials) == 5

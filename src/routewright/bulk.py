@@ -8,6 +8,7 @@ trials go in together, which also means that either all of them are in the study
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 from collections.abc import Iterable, Sequence
@@ -15,18 +16,20 @@ from typing import Any
 
 import optuna
 import sqlalchemy
+from optuna.distributions import BaseDistribution, distribution_to_json
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import FrozenTrial
 
 _ROWS_AT_ONCE = 5_000
-_ROWS_ONE_BY_ONE = 200
+_ROWS_ONE_BY_ONE = 20
 """Up to this many trials, Optuna's own way is quick enough."""
 
 _COLUMNS = {
     "studies": {"study_id", "study_name"},
     "trials": {"trial_id", "number", "study_id", "state", "datetime_start", "datetime_complete"},
     "trial_values": {"trial_value_id", "trial_id", "objective", "value", "value_type"},
+    "trial_params": {"param_id", "trial_id", "param_name", "param_value", "distribution_json"},
     "trial_user_attributes": {"trial_user_attribute_id", "trial_id", "key", "value_json"},
     "trial_system_attributes": {"trial_system_attribute_id", "trial_id", "key", "value_json"},
 }
@@ -36,7 +39,7 @@ _COLUMNS = {
 def add_finished_trials(
     study: optuna.Study, storage: BaseStorage, trials: Sequence[FrozenTrial]
 ) -> None:
-    """Add finished trials without parameters to a study that has no trials yet.
+    """Add finished trials to a study that has no trials yet; intermediate values are left out.
 
     Args:
         study: The study.
@@ -138,6 +141,21 @@ def _add_to_tables(
                 if trial.value is not None
             ),
         )
+        _insert(
+            link,
+            tables["trial_params"],
+            ("trial_id", "param_name", "param_value", "distribution_json"),
+            (
+                (
+                    ids[number],
+                    name,
+                    distribution.to_internal_repr(trial.params[name]),
+                    _as_json(distribution),
+                )
+                for number, trial in enumerate(trials)
+                for name, distribution in trial.distributions.items()
+            ),
+        )
         for name, field in (
             ("trial_user_attributes", "user_attrs"),
             ("trial_system_attributes", "system_attrs"),
@@ -152,6 +170,12 @@ def _add_to_tables(
                     for key, value in getattr(trial, field).items()
                 ),
             )
+
+
+@functools.lru_cache(maxsize=1024)
+def _as_json(distribution: BaseDistribution) -> str:
+    """Return what Optuna stores; a study has few distributions and many parameters."""
+    return distribution_to_json(distribution)
 
 
 def _insert(
