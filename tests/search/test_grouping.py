@@ -11,12 +11,12 @@ from routewright.search.candidates import Change
 from routewright.search.grouping import GroupTests, next_group
 
 
-def builds_for(count: int, live: set[int], probability: float | None = None) -> int:
+def builds_for(count: int, live: set[int]) -> int:
     changes = [(f"-k{i}", "off") for i in range(count)]
     truth = {changes[i] for i in live}
     results: list[tuple[tuple[Change, ...], bool]] = []
     while True:
-        tests = GroupTests(changes, dict.fromkeys(changes, probability), builds=len(results))
+        tests = GroupTests(changes, builds=len(results))
         for group, is_live in results:
             (tests.add_live if is_live else tests.add_inert)(group)
         tests.conclude()
@@ -74,7 +74,7 @@ def test_two_values_of_a_knob_are_never_in_one_group() -> None:
 
 def test_changes_that_are_live_only_together_end_the_splitting() -> None:
     changes = [("-a", "off"), ("-b", "off"), ("-c", "off")]
-    tests = GroupTests(changes, dict.fromkeys(changes))
+    tests = GroupTests(changes)
     tests.add_live(changes)
     for change in changes:
         tests.add_inert([change])
@@ -82,3 +82,28 @@ def test_changes_that_are_live_only_together_end_the_splitting() -> None:
     assert tests.live == set()
     assert tests.open == []
     assert next_group(tests, can_join=lambda g, c: True, is_new=lambda g: True) is None
+
+
+def test_slower_groups_are_split_last_and_faster_ones_first() -> None:
+    changes = [(f"-k{i}", "off") for i in range(12)]
+    tests = GroupTests(changes)
+    tests.add_live(changes[:4], 0.2)
+    tests.add_live(changes[4:8], -0.1)
+    order = []
+    for _ in range(40):
+        tests.conclude()
+        tried = [set(group) for group in order]
+        chosen = next_group(
+            tests,
+            can_join=lambda group, change: True,
+            is_new=lambda group, tried=tried: set(group) not in tried,  # type: ignore[misc]
+        )
+        if chosen is None:
+            break
+        order.append(chosen.changes)
+        is_live = bool({changes[3], changes[7]} & set(chosen.changes))
+        (tests.add_live if is_live else tests.add_inert)(chosen.changes)
+    assert tests.live == {changes[3], changes[7]}
+    where = [min(changes.index(change) // 4 for change in group) for group in order]
+    # The fast group (1), then what is not yet tested (2), then the slow one (0).
+    assert where == sorted(where, key=[1, 2, 0].index)

@@ -294,8 +294,19 @@ def test_screening_near_the_incumbent_takes_a_build_or_two_if_nothing_is_hidden(
     assert sim.builds - before <= 2
 
 
-def test_a_screened_group_is_recorded_as_built_only() -> None:
+def test_a_live_group_is_timed_and_an_inert_one_is_not() -> None:
     sim = Simulation(Problem(space=switches(9), live=off("-k4")), seed=0)
     finish(sim)
-    outcomes = {record.outcome for record in sim.records if record.phase is Phase.SCREENING}
-    assert outcomes == {Outcome.SCREENED, Outcome.REUSED}
+    for record in sim.records[1:]:
+        is_live = "-k4=off" in record.route
+        assert record.outcome in ((Outcome.TIMED, Outcome.SLOW) if is_live else (Outcome.REUSED,))
+        assert (record.time_s is not None) == is_live
+
+
+def test_screening_works_without_timing() -> None:
+    problem = Problem(space=switches(20), live=off("-k4", "-k11"))
+    sim = Simulation(problem, seed=0)
+    while (proposal := screen(problem.space, sim.history()).next) is not None:
+        sim.carry_out(dataclasses.replace(proposal, time_it=False))
+    assert screen(problem.space, sim.history()).live == ("-k4", "-k11")
+    assert {r.outcome for r in sim.records[1:]} == {Outcome.SCREENED, Outcome.REUSED}

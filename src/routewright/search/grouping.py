@@ -6,25 +6,23 @@ changes of different knobs that are built together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from routewright.search.candidates import Change
+from routewright.search.rates import Rates
 
 CanJoin = Callable[[Mapping[str, str], Change], bool]
 """Whether a change can be tested together with a group, given as value by knob."""
 
-# Most models leave most knobs inert, but a model with many live ones must not cost much more than
-# testing each alone; so half of the belief is on small rates and half on any rate.
-_RATES = np.linspace(0.0025, 0.9975, 200)
-_PRIOR = 0.5 * _RATES ** (0.5 - 1) * (1 - _RATES) ** (12 - 1)
-_PRIOR = 0.5 * _PRIOR / _PRIOR.sum() + 0.5 / len(_RATES)
-
 _SINGLE = (3 - 5**0.5) / 2
 """From this probability on, testing changes one by one takes the fewest builds."""
+
+_SLOWER = 0.01
+"""A live group that is slower by this much, on the log scale, is split after all else."""
 
 _MOST_LOST = 3
 """How many builds groups may lose against testing one by one before that is done instead.
@@ -39,20 +37,24 @@ class GroupTests:
 
     Attributes:
         changes: Everything to be tested, in the order in which to group it.
-        probability: How likely each change is to be live; None for the shared rate.
+        probability: How likely a change is to be live, where that is known beforehand.
+        family: The family of each change, whose members share a rate; ``""`` where not given.
         live_knobs: Knobs that are known to be live.
         builds: How many groups were built to get here.
         inert: Changes known to be inert.
         live: Changes known to be live.
         unbuildable: Changes that alone make a build fail.
         open: Changes about which nothing is known, as far as their knob is not live.
-        suspects: Groups that are live for a reason not yet found, inert changes taken out.
+        suspects: Groups that are live for a reason not yet found, inert changes taken out; the
+            promising first.
+        hopeless: Those of the suspects that were slower than the start.
         to_blame: Groups that cannot be built for a reason not yet found, changes that were part
             of a build taken out.
     """
 
     changes: Sequence[Change]
-    probability: Mapping[Change, float | None]
+    probability: Mapping[Change, float] = field(default_factory=dict)
+    family: Mapping[Change, str] = field(default_factory=dict)
     live_knobs: set[str] = field(default_factory=set)
     builds: int = 0
     inert: set[Change] = field(default_factory=set)
@@ -60,8 +62,10 @@ class GroupTests:
     unbuildable: set[Change] = field(default_factory=set)
     open: list[Change] = field(default_factory=list)
     suspects: list[list[Change]] = field(default_factory=list)
+    hopeless: list[list[Change]] = field(default_factory=list)
     to_blame: list[list[Change]] = field(default_factory=list)
     _live_groups: list[frozenset[Change]] = field(default_factory=list)
+    _log_ratios: dict[frozenset[Change], float] = field(default_factory=dict)
     _failed_groups: list[frozenset[Change]] = field(default_factory=list)
     _running: set[Change] = field(default_factory=set)
 
@@ -69,9 +73,17 @@ class GroupTests:
         """Add a group that was built and left the engine as it was."""
         self.inert.update(group)
 
-    def add_live(self, group: Iterable[Change]) -> None:
-        """Add a group that was built and gave another engine."""
-        self._live_groups.append(frozenset(group))
+    def add_live(self, group: Iterable[Change], log_ratio: float | None = None) -> None:
+        """Add a group that was built and gave another engine.
+
+        Args:
+            group: The group.
+            log_ratio: How fast its engine is, or None if it was not timed.
+        """
+        members = frozenset(group)
+        self._live_groups.append(members)
+        if log_ratio is not None:
+            self._log_ratios[members] = log_ratio
 
     def add_failed(self, group: Iterable[Change]) -> None:
         """Add a group that could not be built."""
@@ -101,18 +113,24 @@ class GroupTests:
         def in_order(group: Iterable[Change]) -> list[Change]:
             return sorted((c for c in group if c in order), key=order.__getitem__)
 
-        self.suspects = [
-            in_order(rest)
-            for rest in {group - self.inert for group in self._live_groups}
-            if len(rest) > 1 and not any(map(is_explained, rest))
-        ]
+        worth: dict[frozenset[Change], float] = {}
+        for group in self._live_groups:
+            rest = group - self.inert
+            if len(rest) > 1 and not any(map(is_explained, rest)):
+                worth[rest] = min(worth.get(rest, math.inf), self._log_ratios.get(group, 0.0))
+        blame = {group - built for group in self._failed_groups}
+
+        def by_size(group: Collection[Change]) -> tuple[int, list[int]]:
+            return len(group), sorted(order[change] for change in group)
+
+        ranked = sorted(worth, key=lambda rest: (worth[rest], by_size(rest)))
+        self.suspects = [in_order(rest) for rest in ranked]
+        self.hopeless = [in_order(rest) for rest in ranked if worth[rest] > _SLOWER]
         self.to_blame = [
             in_order(rest)
-            for rest in {group - built for group in self._failed_groups}
+            for rest in sorted(blame, key=by_size)
             if rest and not rest & self.unbuildable
         ]
-        for groups in (self.suspects, self.to_blame):
-            groups.sort(key=lambda group: (len(group), [order[change] for change in group]))
         self.open = [
             change
             for change in self.changes
@@ -132,23 +150,15 @@ class GroupTests:
         """Whether a group with this change is being built."""
         return change in self._running
 
-    def rate_weights(self) -> npt.NDArray[np.float64]:
-        """Return the posterior weight of each shared rate of being live."""
-        weights = _PRIOR.copy()
-        for change in self.changes:
-            if self.probability[change] is None:
-                if change in self.live:
-                    weights *= _RATES
-                elif change in self.inert:
-                    weights *= 1.0 - _RATES
-        used: set[Change] = set()
-        for group in self.suspects:
-            shared = [change for change in group if self.probability[change] is None]
-            if len(shared) == len(group) and not used & set(group):
-                weights *= 1.0 - (1.0 - _RATES) ** len(shared)
-                used.update(group)
-        total = weights.sum()
-        return weights / total if total > 0 else _PRIOR
+    def rates(self) -> Rates:
+        """Return how likely changes are to be live by what is known so far."""
+        return Rates(
+            {change: self.family.get(change, "") for change in self.changes},
+            self.probability,
+            live=self.live,
+            inert=self.inert,
+            suspects=self.suspects,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,23 +179,33 @@ def next_group(
         can_join: Whether a change can be tested together with a group.
         is_new: Whether a group's route has not been built yet.
     """
-    weights = tests.rate_weights()
+    rates = tests.rates()
     for group in tests.to_blame:
         half = _compatible(tests, group, can_join)[: max(len(group) // 2, 1)]
         if half and is_new(half):
             return Group(tuple(half), "part of a group that does not build")
-    for group in tests.suspects:
-        usable = _compatible(tests, group, can_join)
-        part = _informative(tests, usable[: len(group) - 1], weights, all_of=group)
-        if part and is_new(part):
-            return Group(tuple(part), "part of a live group")
+
+    def part_of(groups: Iterable[Sequence[Change]], reason: str) -> Group | None:
+        for group in groups:
+            usable = _compatible(tests, rates.ranked(group), can_join)
+            part = _informative(tests, usable[: len(group) - 1], rates, all_of=group)
+            if part and is_new(part):
+                return Group(tuple(part), reason)
+        return None
+
+    promising = [group for group in tests.suspects if group not in tests.hopeless]
+    found = part_of(promising, "part of a live group")
+    if found is not None:
+        return found
     suspected = {change for group in tests.suspects for change in group}
-    free = [change for change in tests.open if change not in suspected]
-    ranked = sorted(free, key=lambda change: -_alone(tests, change, weights))
-    part = _informative(tests, _compatible(tests, ranked, can_join), weights)
+    ranked = rates.ranked([change for change in tests.open if change not in suspected])
+    part = _informative(tests, _compatible(tests, ranked, can_join), rates)
     if part and is_new(part):
         return Group(tuple(part), _described(part))
-    for change in [*ranked, *suspected.intersection(tests.open)]:
+    found = part_of(tests.hopeless, "part of a live, slower group")
+    if found is not None:
+        return found
+    for change in [*ranked, *(change for change in tests.open if change in suspected)]:
         if not tests.is_running(change) and not tests.would_fail([change]) and is_new([change]):
             return Group((change,), "one change alone")
     return None
@@ -206,15 +226,10 @@ def _compatible(tests: GroupTests, changes: Iterable[Change], can_join: CanJoin)
     return list(chosen.items())
 
 
-def _alone(tests: GroupTests, change: Change, weights: npt.NDArray[np.float64]) -> float:
-    probability = tests.probability[change]
-    return float(weights @ _RATES) if probability is None else probability
-
-
 def _informative(
     tests: GroupTests,
     ranked: Sequence[Change],
-    weights: npt.NDArray[np.float64],
+    rates: Rates,
     all_of: Sequence[Change] | None = None,
 ) -> list[Change]:
     """Return the leading changes whose joint result is nearest to a toss of a coin.
@@ -222,31 +237,14 @@ def _informative(
     Args:
         tests: What is known.
         ranked: The changes to take from.
-        weights: Weight of each shared rate.
+        rates: How likely changes are to be live.
         all_of: A group known to be live that they are part of, or None.
     """
     if not ranked:
         return []
     lost = tests.builds - len(tests.inert) - len(tests.live)
-    if lost >= _MOST_LOST or (all_of is None and _alone(tests, ranked[0], weights) >= _SINGLE):
+    if lost >= _MOST_LOST or (all_of is None and rates.of(ranked[0]) >= _SINGLE):
         return [ranked[0]]
-    certain = 1.0 if all_of is None else 1.0 - _all_inert(tests, all_of, weights)[-1]
-    live = (1.0 - _all_inert(tests, ranked, weights)) / max(certain, 1e-12)
+    certain = 1.0 if all_of is None else 1.0 - rates.all_inert(all_of)[-1]
+    live = (1.0 - rates.all_inert(ranked)) / max(certain, 1e-12)
     return list(ranked[: int(np.argmin(np.abs(live - 0.5))) + 1])
-
-
-def _all_inert(
-    tests: GroupTests, ranked: Sequence[Change], weights: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """Return the probability that the first 1, 2, ... changes are all inert."""
-    shared = np.ones_like(_RATES)
-    fixed = 1.0
-    result = []
-    for change in ranked:
-        probability = tests.probability[change]
-        if probability is None:
-            shared = shared * (1.0 - _RATES)
-        else:
-            fixed *= 1.0 - probability
-        result.append(float(weights @ shared) * fixed)
-    return np.array(result)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from routewright.records import WORST_VIOLATION, Outcome, TrialRecord
 from routewright.routes import Route
-from routewright.search.candidates import parsed
+from routewright.search.candidates import Change, parsed
 from routewright.space import SearchSpace
 
 LEAST_SD = 1e-4
@@ -55,20 +55,28 @@ class Observation:
         return self.failed or self.is_checked or self.log_ratio is not None
 
 
-def observations_of(space: SearchSpace, records: Iterable[TrialRecord]) -> list[Observation]:
+def observations_of(
+    space: SearchSpace, records: Iterable[TrialRecord], *, inert: Collection[Change] = ()
+) -> list[Observation]:
     """Pool the records by route, in the order in which the routes were first tried.
 
     Routes outside the space are left out.
+
+    Args:
+        space: The space.
+        records: The trials.
+        inert: Changes that leave the engine as it is. A route with some that the space does not
+            have counts as the route without them.
     """
-    by_route: dict[str, list[TrialRecord]] = {}
+    by_route: dict[Route, list[TrialRecord]] = {}
+    foreign = {change for change in inert if change[0] not in space.variable}
     for record in records:
-        by_route.setdefault(record.route, []).append(record)
-    pooled = []
-    for text, trials in by_route.items():
-        route = parsed(space, text)
+        route = parsed(space, record.route)
+        if route is not None and foreign:
+            route = Route(tuple(pair for pair in route.pairs if pair not in foreign))
         if route is not None and space.contains(route):
-            pooled.append(pool(text, route, trials))
-    return pooled
+            by_route.setdefault(route, []).append(record)
+    return [pool(str(route), route, trials) for route, trials in by_route.items()]
 
 
 def pool(text: str, route: Route, trials: list[TrialRecord]) -> Observation:

@@ -1,14 +1,19 @@
-"""Screening: find out in few builds which knobs are live, without timing anything.
+"""Screening: find out in few builds which knobs are live.
 
 Many knobs are changed at once. If the engine's fingerprint stays what it was, all of them are
-inert for this model; if it changes, at least one is live and the group is split. Everything is
-read off the history, so a resumed study, or one whose search built something new, just knows more:
+inert for this model, and nothing is timed; if it changes, at least one is live and the group is
+split. Everything is read off the history, so a resumed study, or one whose search built something
+new, just knows more:
 
 * a group with the start's fingerprint: every change in it is inert;
 * a group with another fingerprint, all but one of whose changes are known to be inert: that one
   is live (so the second half of a live group is never built if the first half is inert);
 * a group that cannot be built is split until a change alone does not build, or all of them were
   built in parts.
+
+A live group is timed while it is built: it may be the best route so far, and a group that is
+slower than the start is split only after all else, since what is wanted of it is least likely to
+be in there. Where only liveness matters, the proposals can be carried out without timing.
 
 How large a group is follows from how likely its knobs are to be live: by hint where there is one,
 otherwise by a rate that is learned on the way. A group is made so large that its result is a toss
@@ -21,6 +26,7 @@ be inert while another one hides it, so :func:`rescreen` does the same near a be
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -42,8 +48,8 @@ from routewright.search.grouping import GroupTests, next_group
 from routewright.search.hints import NO_HINTS, SearchHints
 from routewright.space import SearchSpace
 
-_RARELY_LIVE = 0.01
-"""Expected rate of hidden knobs: those that are inert at the start and live elsewhere."""
+_RARELY_LIVE = 0.1
+"""How likely a family of knobs is to hold a hidden one: inert at the start and live elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,7 @@ class Screening:
         inert: Knobs of which no value does.
         unknown: Knobs not (fully) tested, or that cannot be built.
         unbuildable: Changes that alone make the build fail.
+        inert_changes: Changes that alone leave the engine as it is.
         builds_used: Builds that were made for screening.
         one_at_a_time: Builds that testing every change alone would have taken at most.
         next: What to build next; None when nothing is left, or all of it is being built.
@@ -65,6 +72,7 @@ class Screening:
     inert: tuple[str, ...]
     unknown: tuple[str, ...]
     unbuildable: tuple[Change, ...] = ()
+    inert_changes: frozenset[Change] = frozenset()
     builds_used: int = 0
     one_at_a_time: int = 0
     next: Proposal | None = None
@@ -146,7 +154,7 @@ def rescreen(
     if is_possible:
         active = [name for name in names if space.is_active(name, incumbent)]
         place = _Place(incumbent, _changes_in_turn(changes, active))
-        rare = SearchHints(live_probability=dict.fromkeys(active, _RARELY_LIVE))
+        rare = SearchHints(live_probability=_rarely_live(active))
         proposal = _study(space, place, known, rare, found, wants_next=wants_next)
     state = _summary(space, names, changes, found, history.records, proposal)
     return replace(state, is_possible=is_possible)
@@ -158,6 +166,7 @@ class _Known:
     def __init__(self, history: History) -> None:
         self.fingerprints: dict[str, str] = {}
         self.failed: dict[str, None] = {}
+        self.log_ratios: dict[str, float] = {}
         self.built: set[str] = set()
         self.screened: set[str] = set()
         self.running = frozenset(history.running)
@@ -167,6 +176,8 @@ class _Known:
             elif record.failure:
                 self.failed[record.route] = None
             self.built.add(record.route)
+            if record.log_relative_latency is not None:
+                self.log_ratios[record.route] = record.log_relative_latency
             if record.phase is Phase.SCREENING:
                 self.screened.add(record.route)
 
@@ -174,6 +185,11 @@ class _Known:
         """Whether ``route`` was tried, yet its fingerprint is not known."""
         text = str(route)
         return text in self.built and text not in self.fingerprints
+
+    def compared(self, text: str, start: Route) -> float | None:
+        """Return how fast a route is against ``start``, on the log scale; None if not known."""
+        there, here = self.log_ratios.get(text), self.log_ratios.get(str(start))
+        return None if there is None or here is None else there - here
 
     def has(self, route: Route) -> bool:
         """Whether building ``route`` tells nothing new, or is under way."""
@@ -198,12 +214,17 @@ def _study(
         elif known.has(place.start):
             return None
         else:
-            return _proposal(place.start, "screening: the start", time_it=True)
+            return _proposal(place.start, "screening: the start")
     if reference is None:
         return None
     tests = GroupTests(
         changes=place.changes,
-        probability={change: hints.live_probability.get(change[0]) for change in place.changes},
+        probability={
+            change: hints.live_probability[change[0]]
+            for change in place.changes
+            if change[0] in hints.live_probability
+        },
+        family={change: change[0].rpartition(":")[0] for change in place.changes},
         live_knobs=found.live & {name for name, _ in place.changes},
     )
     allowed = {name for name, _ in place.changes}
@@ -212,7 +233,7 @@ def _study(
         if fingerprint == reference:
             tests.add_inert(group)
         elif not is_foreign:
-            tests.add_live(group)
+            tests.add_live(group, known.compared(text, place.start))
         tests.builds += bool(group) and not is_foreign and text in known.screened
     for text in known.failed:
         group, is_foreign = _difference(space, place.start, text, allowed)
@@ -238,11 +259,17 @@ def _study(
     if chosen is None:
         return None
     route = with_change(space, place.start, dict(chosen.changes))
-    return _proposal(route, f"screening: {chosen.reason}", time_it=False)
+    return _proposal(route, f"screening: {chosen.reason}")
 
 
-def _proposal(route: Route, origin: str, *, time_it: bool) -> Proposal:
-    return Proposal(route, phase=Phase.SCREENING, time_it=time_it, origin=origin)
+def _rarely_live(names: Sequence[str]) -> dict[str, float]:
+    """Return how likely each knob is to be hidden; its family as a whole counts, not its size."""
+    families = Counter(name.rpartition(":")[0] for name in names)
+    return {name: _RARELY_LIVE / families[name.rpartition(":")[0]] for name in names}
+
+
+def _proposal(route: Route, origin: str) -> Proposal:
+    return Proposal(route, phase=Phase.SCREENING, origin=origin)
 
 
 def _changes_in_turn(
@@ -340,6 +367,7 @@ def _summary(
         inert=tuple(inert),
         unknown=tuple(name for name in names if name not in settled),
         unbuildable=tuple(sorted(found.unbuildable)),
+        inert_changes=frozenset(found.inert),
         builds_used=sum(
             record.phase is Phase.SCREENING
             and (record.build_s is not None or record.failure != "")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from routewright.records import Outcome, Phase, TrialRecord
 from routewright.routes import Route
@@ -72,7 +73,7 @@ class StagedSearch(RouteSampler):
         """Return the next build of the screening or the next route of the search."""
         screening = screen(self.space, history, self._hints)
         if screening.next is not None and _has_time_to_screen(history):
-            return screening.next
+            return replace(screening.next, time_it=False)
         live = self._live(history, screening)
         tried = history.tried()
         for route, origin in itertools.chain(
@@ -145,9 +146,10 @@ class StagedSearch(RouteSampler):
 
     def _screening_near_incumbent(self, history: History, screening: Screening) -> Proposal | None:
         incumbents = _incumbents(history.records)
-        if not incumbents or not screening.inert:
+        if not incumbents or not screening.inert or screening.next is not None:
             return None
-        return self._near(history, incumbents[-1], screening).next
+        near = self._near(history, incumbents[-1], screening).next
+        return None if near is None else replace(near, time_it=False)
 
     def _search_for(self, names: tuple[str, ...]) -> RouteSampler:
         if names not in self._searches:
