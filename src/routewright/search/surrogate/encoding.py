@@ -74,7 +74,7 @@ class Encoding:
         if self._unlisted:
             given = route.values
             for name in self._unlisted:
-                if name not in given:
+                if name not in given and self.space.is_active(name, route):
                     changed[name] = self.space.database[name].default
         return changed
 

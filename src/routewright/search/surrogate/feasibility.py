@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
-from itertools import combinations
+from collections.abc import Iterable, Sequence
+from itertools import combinations_with_replacement
 
 import numpy as np
 from scipy.special import ndtr
 
-from routewright.routes import Route
 from routewright.search.candidates import Change
 from routewright.search.observations import Observation
 from routewright.search.surrogate.encoding import Codes, Encoding, Floats, Options
@@ -79,71 +78,68 @@ class Accuracy:
 class Failures:
     """Probability that a route builds, from which changes were in routes that did and did not.
 
-    A failed route is blamed on one of its changes that was in no route that built; if there is
-    none, on two (or else three) changes that were together in no such route. What would explain
-    several failures is suspected more.
+    A failed route is blamed on one of its changes, or on two together. Changes, and pairs, that
+    were in a route that built are cleared; the others share the blame, a pair much less than a
+    change, and what would explain several failures more.
     """
 
     def __init__(self, encoding: Encoding, observations: Iterable[Observation]) -> None:
-        self._encoding = encoding
-        built: set[frozenset[Change]] = set()
-        failed: list[frozenset[Change]] = []
+        failed: list[dict[str, str]] = []
+        built: list[set[Change]] = []
         for item in observations:
-            changes = self._changes(item.route)
+            changes = encoding.changes(item.route)
             if item.failed:
                 failed.append(changes)
             else:
-                built.add(changes)
-        self._suspects = [_suspects(group, built) for group in failed]
-        blamed: dict[frozenset[Change], int] = {}
-        for suspects in self._suspects:
-            for each in suspects:
-                blamed[each] = blamed.get(each, 0) + 1
-        self._weights = [
-            {each: _BLAME ** (blamed[each] - 1) for each in suspects}
-            for suspects in self._suspects
-        ]
+                built.append(set(changes.items()))
+        recent = [sorted(changes.items()) for changes in failed if len(changes) <= _MOST_CHANGES]
+        self._groups = recent[-_MOST_FAILURES:]
+        blamed: dict[tuple[Change, Change], int] = {}
+        for group in self._groups:
+            for pair in combinations_with_replacement(group, 2):
+                blamed[pair] = blamed.get(pair, 0) + 1
+        self._weights = [_blame(group, built, blamed) for group in self._groups]
 
     def probability(self, options: Options, codes: Codes) -> Floats:
         """Return the probability that each route builds."""
         worst = np.zeros(len(codes))
-        for weights in self._weights:
-            total = sum(weights.values())
-            held = np.zeros(len(codes))
-            for suspect, weight in weights.items():
-                has_all = np.ones(len(codes), dtype=bool)
-                for name, value in suspect:
-                    index, option = options.locate(name, value)
-                    has_all &= codes[:, index] == option
-                held += weight * has_all
-            if total > 0:
-                worst = np.maximum(worst, held / total)
+        for group, weights in zip(self._groups, self._weights, strict=True):
+            places = [options.locate(name, value) for name, value in group]
+            has = np.stack([codes[:, knob] == option for knob, option in places], axis=1)
+            held = np.einsum("ni,ij,nj->n", has, weights, has, optimize=True)
+            worst = np.maximum(worst, held)
         return 1.0 - worst
 
-    def _changes(self, route: Route) -> frozenset[Change]:
-        return frozenset(self._encoding.changes(route).items())
+
+def _blame(
+    group: Sequence[Change],
+    built: Sequence[set[Change]],
+    blamed: dict[tuple[Change, Change], int],
+) -> Floats:
+    """Return the share of the blame of each change (on the diagonal) and pair (above it)."""
+    has = np.array([[change in good for change in group] for good in built], dtype=float)
+    together = has.T @ has if len(built) else np.zeros((len(group), len(group)))
+    weights = np.zeros((len(group), len(group)))
+    for i, first in enumerate(group):
+        for j in range(i, len(group)):
+            if not together[i, j]:
+                prior = 1.0 if i == j else _PAIR
+                weights[i, j] = prior * _REPEATED ** (blamed[first, group[j]] - 1)
+    total = weights.sum()
+    # A floor keeps a route that nothing explains from being blamed on the last suspect for sure.
+    return np.asarray(weights / (total + _OTHER))
 
 
-_BLAME = 4.0
-"""How much more a change is suspected with each further failure that it would explain."""
+_PAIR = 1 / 30
+"""How likely a pair is to blame, against a single change."""
 
-_MOST_COMBINED = 40
-"""Pairs of a failed route with more changes than this are not gone through."""
+_OTHER = 0.05
+"""How likely something else is to blame."""
 
+_REPEATED = 4.0
+"""How much more is suspected with each further failure that it would explain."""
 
-def _suspects(
-    group: frozenset[Change], built: Collection[frozenset[Change]]
-) -> list[frozenset[Change]]:
-    cleared = frozenset().union(*built)
-    alone = [frozenset([change]) for change in sorted(group - cleared)]
-    if alone or len(group) > _MOST_COMBINED:
-        return alone
-    for size in (2, 3):
-        found = [
-            frozenset(each)
-            for each in combinations(sorted(group), size)
-            if not any(good.issuperset(each) for good in built)
-        ]
-        if found:
-            return found
-    return [group]
+_MOST_CHANGES = 100
+"""Failed routes with more changes than this tell next to nothing."""
+
+_MOST_FAILURES = 60

@@ -16,19 +16,25 @@ With n trials everything is computed from n x n matrices, so the number of pairs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dtrtrs
 
 Floats = npt.NDArray[np.float64]
 
 _MOST_ROWS_FOR_SCALES = 160
 """Scales are estimated from this many trials at most; more change them little."""
 
-_RELEVANCE_WEIGHT = 2.0
+_FADING = 0.15
+"""By how much, on the log scale, the remainders of two routes resemble each other less for each
+knob in which they differ."""
+
+_RELEVANCE_WEIGHT = 1.0
 """How many effects' worth of belief say that a knob is as relevant as others."""
 
 
@@ -43,6 +49,8 @@ class Scales:
         misfit: Of a trial, beyond its own interval.
         offset: Of the start's own value; 0 where that is known to be 0.
         belief: Weight of the prior beliefs, from 0 to 1.
+        lean: Expected main effect where there is no belief: compilers' defaults are not bad, so
+            most changes slow down, and most add to the loss.
     """
 
     main: float
@@ -51,6 +59,7 @@ class Scales:
     misfit: float
     offset: float = 0.0
     belief: float = 1.0
+    lean: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +78,24 @@ class ScaleGuesses:
     pair: Guess
     rest: Guess
     misfit: Guess
+    lean: float
 
 
 LATENCY_GUESSES = ScaleGuesses(
-    main=Guess(0.08, 1.0), pair=Guess(0.03, 1.0), rest=Guess(0.015, 1.0), misfit=Guess(0.005, 0.7)
+    main=Guess(0.08, 1.0),
+    pair=Guess(0.02, 0.5),
+    rest=Guess(0.05, 0.7),
+    misfit=Guess(0.005, 0.7),
+    lean=0.02,
 )
 """Of log relative latency."""
 
 LOSS_GUESSES = ScaleGuesses(
-    main=Guess(0.4, 1.2), pair=Guess(0.2, 1.0), rest=Guess(0.1, 1.0), misfit=Guess(0.05, 1.0)
+    main=Guess(0.4, 1.2),
+    pair=Guess(0.2, 1.0),
+    rest=Guess(0.1, 1.0),
+    misfit=Guess(0.05, 1.0),
+    lean=0.05,
 )
 """Of the log loss of :mod:`.feasibility`."""
 
@@ -116,9 +134,11 @@ class Regression:
         self._owner = owner
         self._beliefs = beliefs
         self._main_variance = _main_variances(scales, relevance, beliefs)
-        self._mean = np.zeros(rows.shape[1])
+        self._mean = np.full(rows.shape[1], scales.lean)
         if beliefs is not None:
-            self._mean = scales.belief * beliefs.mean
+            is_told = ~np.isnan(beliefs.variance)
+            self._mean[is_told] *= 1.0 - scales.belief
+            self._mean[is_told] += scales.belief * beliefs.mean[is_told]
         covariance = self._covariance(rows, rows)
         covariance[np.diag_indices_from(covariance)] += noise_variance + scales.misfit**2 + 1e-10
         self._factor = cho_factor(covariance, lower=True, check_finite=False)
@@ -213,13 +233,16 @@ class Regression:
     def _covariance(self, left: Floats, right: Floats) -> Floats:
         scales = self.scales
         main = (left * self._main_variance) @ right.T
+        result = scales.offset**2 + main + self.pair_covariance(left, right)
+        if scales.rest > 0:
+            result = result + scales.rest**2 * self.similarity(left, right)
+        return np.asarray(result)
+
+    def pair_covariance(self, left: Floats, right: Floats) -> Floats:
+        """Return the covariance of the interactions of encoded routes."""
         weight = self.scales.pair * self.relevance
         inner = (left * weight) @ right.T
-        pair = 0.5 * (inner**2 - self._same_knob(left, right, weight))
-        result = scales.offset**2 + main + pair
-        if scales.rest > 0:
-            result = result + scales.rest**2 * self._similarity(left, right)
-        return np.asarray(result)
+        return np.asarray(0.5 * (inner**2 - self._same_knob(left, right, weight)))
 
     def _prior_variance(self, rows: Floats) -> Floats:
         scales = self.scales
@@ -245,12 +268,11 @@ class Regression:
             total = total + ((left[:, own] * weight[own]) @ right[:, own].T) ** 2
         return total
 
-    def _similarity(self, left: Floats, right: Floats) -> Floats:
-        inner = (left * self.relevance) @ right.T
-        a = (left**2) @ self.relevance
-        b = (right**2) @ self.relevance
-        distance = np.maximum(a[:, None] + b[None, :] - 2.0 * inner, 0.0)
-        result: Floats = np.exp(-0.5 * distance)
+    def similarity(self, left: Floats, right: Floats) -> Floats:
+        """Return the correlation of the remainder of encoded routes."""
+        a, b = (left**2).sum(axis=1), (right**2).sum(axis=1)
+        distance = np.maximum(a[:, None] + b[None, :] - 2.0 * left @ right.T, 0.0)
+        result: Floats = np.exp(-_FADING * distance)
         return result
 
 
@@ -307,6 +329,7 @@ def fit(
         guesses.misfit.median,
         offset,
         1.0 if beliefs is not None else 0.0,
+        guesses.lean,
     )
     relevance = np.ones(rows.shape[1])
     for _ in range(2):
@@ -317,6 +340,8 @@ def fit(
 
 @dataclass(frozen=True)
 class _Data:
+    """Trials that scales are estimated from, with all that does not depend on the scales."""
+
     rows: Floats
     values: Floats
     noise: Floats
@@ -324,41 +349,72 @@ class _Data:
     guesses: ScaleGuesses
     beliefs: Beliefs | None
 
-    def model(self, scales: Scales, relevance: Floats) -> Regression:
-        return Regression(
-            self.rows, self.values, self.noise, self.owner, scales, relevance, self.beliefs
+    def parts(self, relevance: Floats) -> _Parts:
+        """Return the covariances of unit scales."""
+        unit = Scales(main=1.0, pair=1.0, rest=0.0, misfit=0.0)
+        kernel = Regression(
+            self.rows[:0], self.values[:0], self.noise[:0], *(self.owner, unit, relevance, None)
+        )
+        rows, beliefs = self.rows, self.beliefs
+        is_told = np.zeros(rows.shape[1], dtype=bool)
+        told_mean = np.zeros(len(rows))
+        told = np.zeros((len(rows), len(rows)))
+        if beliefs is not None:
+            is_told = ~np.isnan(beliefs.variance)
+            told_mean = rows[:, is_told] @ beliefs.mean[is_told]
+            told = (rows[:, is_told] * beliefs.variance[is_told]) @ rows[:, is_told].T
+        return _Parts(
+            main=(rows[:, ~is_told] * relevance[~is_told]) @ rows[:, ~is_told].T,
+            untold=(rows[:, is_told] * relevance[is_told]) @ rows[:, is_told].T,
+            told=told,
+            pair=kernel.pair_covariance(rows, rows),
+            rest=kernel.similarity(rows, rows),
+            lean=rows[:, ~is_told].sum(axis=1),
+            lean_untold=rows[:, is_told].sum(axis=1),
+            told_mean=told_mean,
         )
 
-    def score(self, scales: Scales, relevance: Floats) -> float:
+    def score(self, scales: Scales, parts: _Parts) -> float:
         """Return the log posterior of the scales."""
-        total = self.model(scales, relevance).log_evidence
-        for name in ("main", "pair", "rest", "misfit"):
+        covariance, mean = parts.combined(scales)
+        count = len(self.rows)
+        covariance.flat[:: count + 1] += self.noise + scales.misfit**2 + 1e-10
+        total = 0.0
+        if count:
+            lower, info = dpotrf(covariance, lower=1, overwrite_a=1, clean=0)
+            if info:
+                return -np.inf
+            residual, _ = dtrtrs(lower, self.values - mean, lower=1)
+            total = -0.5 * float(residual @ residual) - float(np.log(np.diag(lower)).sum())
+        for name in _SCALE_NAMES:
             guess: Guess = getattr(self.guesses, name)
-            shift = np.log(getattr(scales, name) / guess.median) / guess.spread
-            total -= 0.5 * float(shift) ** 2
+            shift = math.log(getattr(scales, name) / guess.median) / guess.spread
+            total -= 0.5 * shift**2
         return total
 
     def best_scales(self, scales: Scales, relevance: Floats) -> Scales:
         """Climb to a good set of scales, one at a time."""
-        best = self.score(scales, relevance)
+        parts = self.parts(relevance)
+        best = self.score(scales, parts)
         for factor in (3.0, 1.6):
             for name in _SCALE_NAMES:
-                best, scales = self._climb(scales, relevance, name, factor, best)
+                best, scales = self._climb(scales, parts, name, factor, best)
+            others = [replace(scales, lean=step * self.guesses.lean) for step in (0.0, 1.0, 2.0)]
             if self.beliefs is not None:
-                for belief in (0.0, 0.5, 1.0):
-                    other = replace(scales, belief=belief)
-                    score = self.score(other, relevance)
-                    if score > best:
-                        best, scales = score, other
+                others += [replace(each, belief=b) for each in others for b in (0.0, 0.5, 1.0)]
+            for other in others:
+                score = self.score(other, parts)
+                if score > best:
+                    best, scales = score, other
         return scales
 
     def _climb(
-        self, scales: Scales, relevance: Floats, name: str, factor: float, best: float
+        self, scales: Scales, parts: _Parts, name: str, factor: float, best: float
     ) -> tuple[float, Scales]:
         for step in (factor, 1.0 / factor):
             for _ in range(4):
                 other = replace(scales, **{name: getattr(scales, name) * step})
-                score = self.score(other, relevance)
+                score = self.score(other, parts)
                 if score <= best:
                     break
                 best, scales = score, other
@@ -366,13 +422,43 @@ class _Data:
 
     def relevance(self, scales: Scales, relevance: Floats) -> Floats:
         """Return each knob's relevance, from the size of its effects."""
-        mean, variance = self.model(scales, relevance).effects()
+        model = Regression(
+            self.rows, self.values, self.noise, self.owner, scales, relevance, self.beliefs
+        )
+        mean, variance = model.effects()
         size = (mean**2 + variance) / scales.main**2
         counts = np.bincount(self.owner)
         by_knob = np.bincount(self.owner, weights=size) / np.maximum(counts, 1)
         moved = (_RELEVANCE_WEIGHT + by_knob) / (_RELEVANCE_WEIGHT + 1.0)
         result: Floats = moved[self.owner]
         return result
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Covariances and means of some trials for scales of 1."""
+
+    main: Floats
+    untold: Floats
+    told: Floats
+    pair: Floats
+    rest: Floats
+    lean: Floats
+    lean_untold: Floats
+    told_mean: Floats
+
+    def combined(self, scales: Scales) -> tuple[Floats, Floats]:
+        """Return covariance and mean for given scales, noise left out."""
+        doubt = 1.0 - scales.belief
+        covariance = (
+            scales.main**2 * (self.main + doubt * self.untold)
+            + scales.belief * self.told
+            + scales.pair**2 * self.pair
+            + scales.rest**2 * self.rest
+            + scales.offset**2
+        )
+        mean = scales.lean * (self.lean + doubt * self.lean_untold)
+        return covariance, mean + scales.belief * self.told_mean
 
 
 _SCALE_NAMES: Sequence[str] = ("main", "misfit", "pair", "rest")

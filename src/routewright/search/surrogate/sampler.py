@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,13 @@ import numpy as np
 from routewright.choices import IntegerRange, representatives
 from routewright.routes import Route
 from routewright.search.base import History, Proposal, RouteSampler
-from routewright.search.candidates import base_route, generator, parsed, unseen_random
+from routewright.search.candidates import (
+    Change,
+    base_route,
+    generator,
+    parsed,
+    unseen_random,
+)
 from routewright.search.hints import NO_HINTS, SearchHints
 from routewright.search.observations import Observation, observations_of
 from routewright.search.surrogate.acquisition import log_expected_improvement
@@ -72,15 +78,23 @@ class SurrogateSearch(RouteSampler):
         best = self.best_candidate(history)
         return None if best is None else best.proposal
 
-    def best_candidate(self, history: History) -> Candidate | None:
-        """Return the route to try next and what it promises, or None if there is none left."""
+    def best_candidate(
+        self, history: History, *, inert: Collection[Change] = ()
+    ) -> Candidate | None:
+        """Return the route to try next and what it promises, or None if there is none left.
+
+        Args:
+            history: All trials so far.
+            inert: Changes outside the space that are known to leave the engine as it is.
+        """
         tried = history.tried()
         if not self.space.variable:
             only = base_route(self.space)
             untried = str(only) not in tried
             return Candidate(Proposal(only, origin="the only route"), 0.0) if untried else None
         rng = generator(self.seed, "surrogate", len(history.records), *sorted(history.running))
-        observations = [o for o in observations_of(self.space, history.records) if o.built_to_run]
+        pooled = observations_of(self.space, history.records, inert=inert)
+        observations = [each for each in pooled if each.built_to_run]
         view = self._view(observations, history)
         seen = self._seen(view.options, tried)
         pool = distinct(self._pool(view, rng), seen)

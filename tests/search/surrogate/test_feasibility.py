@@ -1,0 +1,118 @@
+"""Will a route meet the bound, and will it build?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from routewright.knobs import Knob, KnobDatabase
+from routewright.records import WORST_VIOLATION
+from routewright.routes import Route
+from routewright.search.observations import Observation
+from routewright.search.surrogate.encoding import Encoding, Options
+from routewright.search.surrogate.feasibility import Accuracy, Failures, log_loss
+from routewright.space import SearchSpace
+
+DATABASE = KnobDatabase("test", tuple(Knob.of(f"-k{i}", "[on|off]", "on") for i in range(6)))
+ENCODING = Encoding(SearchSpace.whole(DATABASE))
+OPTIONS = Options(ENCODING)
+
+
+def seen(text: str, violation: float = -0.9, *, failed: bool = False) -> Observation:
+    return Observation(
+        text=text,
+        route=Route.parse(text, DATABASE),
+        log_ratio=None if failed or violation > 0 else 0.0,
+        sd=0.01,
+        violation=WORST_VIOLATION if failed else violation,
+        is_checked=not failed,
+        failed=failed,
+        fingerprint=None,
+        is_slow=False,
+        build_s=None if failed else 1.0,
+        use_s=1.0,
+    )
+
+
+def chance(accuracy: Accuracy, *texts: str) -> list[float]:
+    rows = ENCODING.encode_all([Route.parse(text, DATABASE) for text in texts])
+    return accuracy.probability(rows).tolist()
+
+
+def builds(observations: list[Observation], text: str) -> float:
+    codes = OPTIONS.codes_of(Route.parse(text, DATABASE))
+    assert codes is not None
+    return float(Failures(ENCODING, observations).probability(OPTIONS, codes[None, :])[0])
+
+
+def test_the_bound_lies_where_the_loss_equals_the_threshold() -> None:
+    assert log_loss(0.0) == pytest.approx(np.log(2))
+    assert log_loss(-1.0) == 0.0
+    assert log_loss(0.1) > np.log(2)
+    assert log_loss(WORST_VIOLATION) == log_loss(1e4)
+    assert log_loss(1e-9, is_strict=True) > np.log(2) > log_loss(0.0, is_strict=True)
+
+
+def test_losses_near_the_bound_say_more_than_pass_and_fail() -> None:
+    # Two changes pass alone, with half and with a hundredth of the allowed loss each.
+    near = [seen(""), seen("-k0=off", -0.4), seen("-k1=off", -0.4)]
+    far = [seen(""), seen("-k0=off", -0.95), seen("-k1=off", -0.95)]
+    both = "-k0=off -k1=off"
+    assert chance(Accuracy(ENCODING, near), both)[0] < 0.5
+    assert chance(Accuracy(ENCODING, far), both)[0] > 0.8
+
+
+def test_what_broke_the_bound_is_expected_to_break_it_again() -> None:
+    observations = [seen(""), seen("-k0=off", 5.0), seen("-k1=off", -0.9)]
+    lossy, harmless = chance(
+        Accuracy(ENCODING, observations), "-k0=off -k2=off", "-k1=off -k2=off"
+    )
+    assert lossy < 0.2
+    assert harmless > 0.6
+
+
+def test_without_any_loss_every_route_is_expected_to_pass() -> None:
+    accuracy = Accuracy(ENCODING, [seen("", -1.0), seen("-k0=off", -1.0)])
+    assert chance(accuracy, "-k0=off -k1=off") == [1.0]
+    assert accuracy.model is None
+
+
+def test_a_threshold_of_zero_is_pass_or_fail() -> None:
+    observations = [seen("", 0.0), seen("-k0=off", 1e-7), seen("-k1=off", 0.0)]
+    lossy, exact = chance(Accuracy(ENCODING, observations), "-k0=off", "-k1=off")
+    assert lossy < 0.1
+    assert exact > 0.9
+
+
+def test_a_change_that_was_in_no_built_route_is_to_blame() -> None:
+    history = [seen(""), seen("-k1=off"), seen("-k0=off -k1=off", failed=True)]
+    assert builds(history, "-k0=off") < 0.15
+    assert builds(history, "-k1=off -k2=off") == 1.0
+
+
+def test_blame_is_shared_until_more_is_known() -> None:
+    history = [seen(""), seen("-k0=off -k1=off", failed=True)]
+    assert builds(history, "-k0=off") == pytest.approx(0.5, abs=0.05)
+    more = [*history, seen("-k0=off -k2=off", failed=True)]
+    assert builds(more, "-k0=off") < 0.3
+    assert builds(more, "-k1=off") > 0.5
+
+
+def test_the_last_suspect_may_yet_fail_in_company_only() -> None:
+    changes = [f"-k{i}=off" for i in range(6)]
+    history = [seen(""), *map(seen, changes[1:]), seen(" ".join(changes), failed=True)]
+    assert 0.2 < builds(history, changes[0]) < 0.6
+
+
+def test_changes_that_only_fail_together_are_avoided_together() -> None:
+    history = [
+        *(seen(""), seen("-k0=off"), seen("-k1=off"), seen("-k2=off -k1=off")),
+        seen("-k0=off -k1=off -k2=off", failed=True),
+    ]
+    assert builds(history, "-k0=off -k1=off") == pytest.approx(0.7, abs=0.15)
+    assert builds(history, "-k0=off -k2=off") == pytest.approx(0.7, abs=0.15)
+    assert builds(history, "-k1=off -k2=off") == 1.0
+
+
+def test_without_failures_everything_builds() -> None:
+    assert builds([seen("")], "-k0=off") == 1.0
