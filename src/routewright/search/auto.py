@@ -5,10 +5,11 @@ Everything is read off the history:
 * **Screening** finds the live knobs by fingerprints alone (:mod:`routewright.search.screening`).
   It may take half of the time; without fingerprints it is skipped.
 * **Search** goes over the knobs known to be live so far (:mod:`routewright.search.surrogate`).
-  As long as it promises a gain, it goes first; else the next build is one of the screening.
-* **Screening near the incumbent**: where neither has anything left, knobs that looked inert are
-  screened once more near the best route, since another knob may have hidden them. What turns out
-  to be live joins the search.
+  As long as it promises a gain, the two take turns, and the longer it finds none, the more builds
+  go to the screening.
+* **Screening near the best route**: where neither has anything left, knobs that looked inert are
+  screened once more near a route that is much faster, since another knob may have hidden them.
+  What turns out to be live joins the search.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from routewright.records import Phase, TrialRecord
+from routewright.records import Outcome, Phase, TrialRecord
 from routewright.routes import Route
 from routewright.search.base import History, Proposal, RouteSampler
 from routewright.search.candidates import narrowed_to, with_ancestors
@@ -29,7 +30,20 @@ SCREENING_SHARE = 0.5
 """Screening ends when this share of the time is used."""
 
 WORTHWHILE_GAIN = 0.004
-"""The search goes before the screening if it expects this much, on the log scale."""
+"""The search takes turns with the screening if it expects this much, on the log scale."""
+
+
+IMPROVEMENT = 0.01
+"""A trial improves on the best so far if it is faster by this share."""
+
+MOST_WAITING = 4
+"""Builds of the screening between two trials of a search that finds nothing."""
+
+_FOUND_LIVE = frozenset({Outcome.TIMED, Outcome.SLOW, Outcome.INACCURATE})
+
+LANDMARK = 0.03
+"""Knobs are screened anew near a route that is faster by this share than where that was last done.
+"""
 
 
 @dataclass(frozen=True)
@@ -75,8 +89,8 @@ class AutoSearch(RouteSampler):
         """Return what the history says about the knobs."""
         screening = screen(self.space, history, self._hints)
         revealed: dict[str, None] = {}
-        for incumbent in _incumbents(history.records):
-            route = Route.parse(incumbent.route, self.space.database)
+        for landmark in _landmarks(history.records):
+            route = Route.parse(landmark.route, self.space.database)
             near = self._near(history, route, screening, wants_next=False)
             revealed.update(dict.fromkeys(near.live))
         is_cut_short = screening.next is not None and not _has_time_to_screen(history)
@@ -93,14 +107,17 @@ class AutoSearch(RouteSampler):
         screening = None if plan.is_cut_short else plan.screening.next
         if screening is not None and not plan.searched:
             return screening
-        best = self._search_for(plan.searched).best_candidate(history)
-        if best is not None and best.expected_gain >= WORTHWHILE_GAIN:
-            return best.proposal
-        if screening is None:
+        best = self._search_for(plan.searched).best_candidate(
+            history, inert=plan.screening.inert_changes
+        )
+        is_promising = best is not None and best.expected_gain >= WORTHWHILE_GAIN
+        if screening is None and not is_promising:
             screening = self._screen_near_incumbent(history, plan)
-        if screening is not None:
+        if best is None or (
+            screening is not None and not (is_promising and _is_turn_of_search(history.records))
+        ):
             return screening
-        return None if best is None else best.proposal
+        return best.proposal
 
     def _near(
         self, history: History, route: Route, screening: Screening, *, wants_next: bool
@@ -110,10 +127,10 @@ class AutoSearch(RouteSampler):
         return rescreen(self.space, history, route, suspects, self._hints, wants_next=wants_next)
 
     def _screen_near_incumbent(self, history: History, plan: Plan) -> Proposal | None:
-        incumbents = _incumbents(history.records)
-        if not incumbents or not plan.screening.is_possible or plan.is_cut_short:
+        landmarks = _landmarks(history.records)
+        if not landmarks or not plan.screening.is_possible or plan.is_cut_short:
             return None
-        route = Route.parse(incumbents[-1].route, self.space.database)
+        route = Route.parse(landmarks[-1].route, self.space.database)
         return self._near(history, route, plan.screening, wants_next=True).next
 
     def _search_for(self, names: tuple[str, ...]) -> SurrogateSearch:
@@ -124,17 +141,42 @@ class AutoSearch(RouteSampler):
         return self._searches[names]
 
 
-def _incumbents(records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Return the trials that were each significantly faster than the baseline and the best."""
-    best: list[TrialRecord] = []
+def _landmarks(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Return the trials that were each much faster than the landmark before; see ``LANDMARK``."""
+    found: list[TrialRecord] = []
+    limit = 1.0
     for record in records:
-        if not record.eligible or record.ci95 is None or record.ci95[1] >= 1.0:
+        ratio = record.relative_latency
+        if ratio is None or not record.eligible or record.phase is Phase.CONFIRMATION:
             continue
-        if record.phase is Phase.CONFIRMATION or record.relative_latency is None:
-            continue
-        if not best or record.relative_latency < (best[-1].relative_latency or 0.0):
-            best.append(record)
-    return best
+        if record.ci95 is not None and record.ci95[1] < 1.0 and ratio <= limit * (1.0 - LANDMARK):
+            found.append(record)
+            limit = ratio
+    return found
+
+
+def _is_turn_of_search(records: Sequence[TrialRecord]) -> bool:
+    """Whether the search goes next: after as many builds of the screening as it had failures.
+
+    A failure is a trial of the search in a row that did not improve on the best so far. What the
+    screening finds to be live gives the search a fresh start.
+    """
+    best = 1.0
+    failures = 0
+    waited = 0
+    for record in records:
+        ratio = record.relative_latency
+        is_better = record.eligible and ratio is not None and ratio < best * (1.0 - IMPROVEMENT)
+        if is_better and ratio is not None:
+            best = ratio
+        if record.phase is Phase.SEARCH:
+            failures = 0 if is_better else failures + 1
+            waited = 0
+        elif record.phase is Phase.SCREENING:
+            waited += 1
+            if record.outcome in _FOUND_LIVE:
+                failures = min(failures, 1)
+    return waited >= min(failures, MOST_WAITING)
 
 
 def _has_time_to_screen(history: History) -> bool:

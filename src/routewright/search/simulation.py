@@ -19,7 +19,7 @@ from routewright.knobs import Knob, KnobDatabase
 from routewright.records import WORST_VIOLATION, Outcome, Phase, TrialRecord
 from routewright.routes import Route
 from routewright.search.base import History, Proposal, RouteSampler
-from routewright.search.candidates import Change, generator, narrowed_to
+from routewright.search.candidates import Change, generator
 from routewright.space import SearchSpace
 
 _SLOW_MARGIN = 0.1
@@ -41,6 +41,7 @@ class Problem:
         start_loss: Log of the default route's loss relative to the threshold.
         failing: Sets of changes that do not build together.
         hidden_by: For a knob, the change that makes it inert.
+        shown_by: For a knob, the changes without any of which it is inert.
         noise_sd: Standard error of one trial's log relative latency.
         build_s: Seconds of a build.
         time_s: Seconds of a check and a timing.
@@ -54,6 +55,7 @@ class Problem:
     start_loss: float = -3.0
     failing: tuple[frozenset[Change], ...] = ()
     hidden_by: Mapping[str, Change] = field(default_factory=dict)
+    shown_by: Mapping[str, frozenset[Change]] = field(default_factory=dict)
     noise_sd: float = 0.01
     build_s: float = 10.0
     time_s: float = 5.0
@@ -67,6 +69,7 @@ class Problem:
             if change in self.live
             and self.space.is_active(change[0], route)
             and self.hidden_by.get(change[0]) not in made
+            and (change[0] not in self.shown_by or self.shown_by[change[0]] & made)
         )
 
     def fingerprint(self, route: Route) -> str:
@@ -90,13 +93,6 @@ class Problem:
         """Whether the route does not build."""
         made = set(route.pairs)
         return any(group <= made for group in self.failing)
-
-    def best_log_ratio(self) -> float:
-        """Return the lowest true log ratio of an eligible route, by going through all of them."""
-        changed = narrowed_to(self.space, sorted({name for name, _ in self.live}))
-        return min(
-            self.log_ratio(route) for route in changed.enumerate() if self.is_eligible(route)
-        )
 
     def is_eligible(self, route: Route) -> bool:
         """Whether the route builds and meets the bound."""
@@ -257,6 +253,70 @@ def block_problem(
         reduced=reduced,
         reduced_factor=float(rng.uniform(0.5, 0.8)),
         convert=float(rng.uniform(0.01, 0.05)),
+    )
+
+
+def family_problem(
+    seed: int,
+    *,
+    switches: int = 59,
+    live_switches: int = 5,
+    settings: int = 12,
+    blocks: int = 5,
+    noise_sd: float = 0.01,
+) -> BlockProblem:
+    """Return a problem whose knobs come in families, as those of a real compiler do.
+
+    Graph switches of which few are live and those do good; run-time settings, all live, of which
+    most matter little; reductions of blocks, which are fast and cost accuracy; and details of the
+    reductions, which are inert while nothing is reduced.
+
+    Args:
+        seed: Seed of everything.
+        switches: Number of graph switches.
+        live_switches: How many of them are live.
+        settings: Number of run-time settings.
+        blocks: Number of blocks.
+        noise_sd: Noise of one trial.
+    """
+    rng = np.random.default_rng(seed)
+    graph = [Knob.of(f"-graph:switch{number}", "[on|off]", "on") for number in range(switches)]
+    run = [
+        Knob.of(f"-run:setting{number}", f"[{'|'.join(_VALUES[: 2 + number % 3])}]", "on")
+        for number in range(settings)
+    ]
+    reduce = [Knob.of(f"-reduce:block{number}", "[off|int8]", "off") for number in range(blocks)]
+    detail = [Knob.of(f"-detail:{name}", "[on|off]", "on") for name in ("a", "b", "c")]
+    space = SearchSpace.whole(KnobDatabase("made-up", (*graph, *run, *reduce, *detail)))
+    chosen = [graph[int(i)].name for i in sorted(rng.choice(switches, live_switches, False))]
+    factors: dict[Change, tuple[float, ...]] = {}
+    for name in chosen:
+        sizes = np.exp(rng.normal(0.12, 0.12, blocks))
+        touched = rng.random(blocks) < 0.5
+        factors[name, "off"] = tuple(float(x) for x in np.where(touched, sizes, 1.0))
+    for knob in run:
+        for value in knob.values[1:]:
+            matters = rng.random() < 0.3
+            size = float(np.exp(rng.normal(0.1, 0.1))) if matters else 1.0
+            factors[knob.name, value] = (size,) * blocks
+    for knob in detail:
+        sizes = np.exp(rng.normal(0.02, 0.04, blocks))
+        factors[knob.name, "off"] = tuple(float(x) for x in sizes)
+    reduced = {
+        (knob.name, "int8"): (number, float(np.exp(rng.normal(-1.5, 1.2))))
+        for number, knob in enumerate(reduce)
+    }
+    return BlockProblem(
+        space=space,
+        live=frozenset([*factors, *reduced]),
+        start_loss=-6.0,
+        shown_by={knob.name: frozenset(reduced) for knob in detail},
+        noise_sd=noise_sd,
+        shares=tuple(float(x) for x in rng.dirichlet(np.full(blocks, 2.0))),
+        factors=factors,
+        reduced=reduced,
+        reduced_factor=float(rng.uniform(0.5, 0.85)),
+        convert=float(rng.uniform(0.01, 0.04)),
     )
 
 
