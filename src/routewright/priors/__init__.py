@@ -1,0 +1,1 @@
+"""What earlier studies teach about knobs, and how the next study starts from it."""
