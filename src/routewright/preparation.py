@@ -141,40 +141,17 @@ def prepare(
         RoutewrightError: Something the user can mend.
     """
     model, shapes, samples = inputs.model, inputs.shapes, inputs.samples
-    bound = settings.accuracy_bound()
-    limits = bound.limits({output.name: output.dtype for output in model.outputs})
-    samples_path, references_path = out.work / "samples.npz", out.work / "references.npz"
-    samples.save(samples_path)
-    if samples.references is not None:
-        samples.save(references_path)
-    builds = out.work / "builds"
-    builds.mkdir(exist_ok=True)
-    job = Job(
-        model=model.path,
-        work_folder=builds,
-        shapes=shapes,
-        profiles=_profiles(settings, model),
-        calibration=samples_path,
-        options=settings.backend_options(),
-        seed=settings.seed,
+    limits = settings.accuracy_bound().limits(
+        {output.name: output.dtype for output in model.outputs}
     )
-    memory_gib = settings.memory_limit_gib
-    worker = Worker(
-        job,
-        backend=settings.backend,
-        samples=samples_path,
-        references=references_path,
-        bound=bound,
-        log_folder=out.logs,
-        memory_limit_bytes=None if memory_gib is None else int(memory_gib * _GIB),
-    )
+    worker = make_worker(settings, inputs, work=out.work, logs=out.logs)
     notes = list(samples.notes)
     try:
         database, environment = worker.knob_database(), worker.environment()
-        space = _space(settings, database)
+        space = search_space(settings, database)
         if samples.references is None:
             progress.phase("reference", "outputs of the original model")
-            notes += _reference(worker, limits, budget)
+            notes += compute_references(worker, limits, deadline_s=budget.end_s)
         info = worker.backend_info()
     except TrialFailure as failure:
         worker.close()
@@ -202,6 +179,43 @@ def prepare(
     )
 
 
+def make_worker(settings: TuneSettings, inputs: Inputs, *, work: Path, logs: Path) -> Worker:
+    """Return a worker for the model; it starts with its first request.
+
+    Args:
+        settings: Backend, bound and options.
+        inputs: The model and what goes into it.
+        work: Folder for samples, references and builds.
+        logs: Folder for what the worker prints.
+    """
+    model, samples = inputs.model, inputs.samples
+    samples_path, references_path = work / "samples.npz", work / "references.npz"
+    samples.save(samples_path)
+    if samples.references is not None:
+        samples.save(references_path)
+    builds = work / "builds"
+    builds.mkdir(exist_ok=True)
+    job = Job(
+        model=model.path,
+        work_folder=builds,
+        shapes=inputs.shapes,
+        profiles=_profiles(settings, model),
+        calibration=samples_path,
+        options=settings.backend_options(),
+        seed=settings.seed,
+    )
+    memory_gib = settings.memory_limit_gib
+    return Worker(
+        job,
+        backend=settings.backend,
+        samples=samples_path,
+        references=references_path,
+        bound=settings.accuracy_bound(),
+        log_folder=logs,
+        memory_limit_bytes=None if memory_gib is None else int(memory_gib * _GIB),
+    )
+
+
 def too_short(budget: Budget, failure: TrialFailure, *, kept_s: float = 0.0) -> BudgetError | None:
     """Return what to say where it is the budget that a first step failed for, else None.
 
@@ -218,9 +232,15 @@ def too_short(budget: Budget, failure: TrialFailure, *, kept_s: float = 0.0) -> 
     )
 
 
-def _reference(worker: Worker, limits: Limits, budget: Budget) -> list[str]:
-    """Compute the reference outputs; refuse a model whose own spread breaks the bound."""
-    again = worker.compute_references(deadline_s=budget.end_s)
+def compute_references(worker: Worker, limits: Limits, *, deadline_s: float) -> list[str]:
+    """Compute the reference outputs and return what a user should know of them.
+
+    Raises:
+        ModelError: The model's own spread breaks the bound.
+        SettingsError: The user's metric gives no loss.
+        TrialFailure: The model could not be run in time.
+    """
+    again = worker.compute_references(deadline_s=deadline_s)
     spread = again.losses
     verdict = limits.judge(spread)
     if limits.loss == METRIC and not all(map(math.isfinite, spread.values())):
@@ -242,7 +262,8 @@ def _reference(worker: Worker, limits: Limits, budget: Budget) -> list[str]:
     ]
 
 
-def _space(settings: TuneSettings, database: KnobDatabase) -> SearchSpace:
+def search_space(settings: TuneSettings, database: KnobDatabase) -> SearchSpace:
+    """Return the space that the settings describe over these knobs."""
     if settings.expr is not None:
         expression = RouteExpression.parse(settings.expr, database)
     elif settings.expr_file is not None:

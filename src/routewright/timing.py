@@ -449,6 +449,18 @@ def _calibrate(
     return plan
 
 
+def plan_blocks(run_ms: float, overhead_ms: float, limits: TimingLimits) -> tuple[int, int]:
+    """Return how many runs a block has, and how many uncounted ones before these.
+
+    Args:
+        run_ms: Length of one run, in ms.
+        overhead_ms: What comes with each block besides its runs, in ms.
+        limits: How far to measure.
+    """
+    plan = _plan(run_ms, overhead_ms, limits)
+    return plan.runs, plan.warmup_runs
+
+
 def _plan(run_ms: float, overhead_ms: float, limits: TimingLimits) -> _Plan:
     wanted_ms = max(limits.block_ms, _OVERHEAD_SHARE * overhead_ms)
     runs = min(max(round(wanted_ms / run_ms), limits.min_runs), limits.max_runs)
