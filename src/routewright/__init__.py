@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from routewright.api import tune
     from routewright.errors import RoutewrightError
+    from routewright.report.source import StudyView, read_study
     from routewright.result import TuneResult
 
-__all__ = ["RoutewrightError", "TuneResult", "tune"]
+__all__ = ["RoutewrightError", "StudyView", "TuneResult", "read_study", "tune"]
 
 _HOMES = {
     "RoutewrightError": "routewright.errors",
+    "StudyView": "routewright.report.source",
     "TuneResult": "routewright.result",
+    "read_study": "routewright.report.source",
     "tune": "routewright.api",
 }
 

@@ -105,6 +105,7 @@ class OutcomeWriter:
             study={"name": study, "storage": redact(storage)},
             out=str(self._out.path),
             interrupted=interrupted,
+            records=tuple(records),
         )
         write_text_atomic(self._out.route, f"{best.route}\n")
         result.save(self._out.result)

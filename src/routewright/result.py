@@ -6,16 +6,23 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from routewright.errors import StorageError
 from routewright.files import write_text_atomic
+from routewright.frames import trials_frame
 from routewright.records import Outcome, Phase, TrialRecord
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 RESULT_SCHEMA_VERSION = 1
+
+RESULT_ATTRIBUTE = "result"
+"""Study attribute that holds the result, so that the storage alone tells it."""
 
 
 class Verdict(StrEnum):
@@ -91,6 +98,7 @@ class TuneResult:
         study: Name and storage of the study.
         out: The output folder.
         interrupted: Whether the user ended it early.
+        records: Every finished trial; not part of ``result.json``, the study has them.
     """
 
     model: Mapping[str, str]
@@ -112,10 +120,19 @@ class TuneResult:
     study: Mapping[str, str]
     out: str
     interrupted: bool = False
+    records: tuple[TrialRecord, ...] = field(default=(), repr=False, compare=False)
 
-    def to_json(self) -> str:
-        """Return the result as JSON text."""
-        content: dict[str, Any] = {"schema_version": RESULT_SCHEMA_VERSION, **asdict(self)}
+    def trials_dataframe(self) -> pd.DataFrame:
+        """Return one row a trial; see :func:`routewright.frames.trials_frame`."""
+        return trials_frame(self.records)
+
+    def to_content(self) -> dict[str, Any]:
+        """Return what ``result.json`` holds, as plain JSON values."""
+        content: dict[str, Any] = {
+            "schema_version": RESULT_SCHEMA_VERSION,
+            **asdict(replace(self, records=())),
+        }
+        del content["records"]
         content["knobs"] = {
             "searchable": self.knobs.searchable,
             "live": len(self.knobs.live),
@@ -123,7 +140,11 @@ class TuneResult:
             "unknown": len(self.knobs.unknown),
             "live_names": list(self.knobs.live),
         }
-        return json.dumps(_plain(content), indent=2) + "\n"
+        return dict(_plain(content))
+
+    def to_json(self) -> str:
+        """Return the result as JSON text."""
+        return json.dumps(self.to_content(), indent=2) + "\n"
 
     def save(self, path: Path) -> None:
         """Write ``result.json``, atomically."""

@@ -13,7 +13,17 @@ import optuna
 import typer
 
 from routewright.budget import process_started_s
-from routewright.cli import export_study, import_study, knobs, routes, show, started, trtexec, tune
+from routewright.cli import (
+    export_study,
+    import_study,
+    knobs,
+    report,
+    routes,
+    show,
+    started,
+    trtexec,
+    tune,
+)
 from routewright.errors import RoutewrightError
 
 INTERRUPTED = 130
@@ -36,6 +46,7 @@ app.command("tune")(tune.tune)
 app.command("knobs")(knobs.knobs)
 app.command("routes")(routes.routes)
 app.command("show")(show.show)
+app.command("report")(report.report)
 app.add_typer(import_study.app, name="import")
 app.add_typer(export_study.app, name="export")
 app.command("trtexec", context_settings=trtexec.CONTEXT, add_help_option=False)(trtexec.trtexec)

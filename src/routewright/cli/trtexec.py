@@ -29,8 +29,10 @@ from routewright.knobs import KnobDatabase
 from routewright.outfolder import fresh_folder
 from routewright.progress import Progress
 from routewright.records import TrialRecord
-from routewright.report.terminal import show_result
-from routewright.result import TuneResult, read_result
+from routewright.report.source import view_of_result
+from routewright.report.story import tell
+from routewright.report.terminal import show_answers
+from routewright.result import TuneResult
 from routewright.routes import Route, RouteExpression
 from routewright.search.sweep import fast_routes
 from routewright.settings import TuneSettings, resolve_model
@@ -270,7 +272,7 @@ def _plan_in(engine: Path) -> Path | None:
 
 def _told(result: TuneResult, request: TrtexecRequest) -> int:
     screen = Console(highlight=False, file=sys.stdout)
-    show_result(screen, read_result(Path(result.out) / "result.json"))
+    show_answers(screen, tell(view_of_result(result)))
     written = [result.out, *(str(path) for path in (request.cache, request.engine) if path)]
     screen.print(f"written to {', '.join(written)}", soft_wrap=True, markup=False)
     return INTERRUPTED if result.interrupted else 0

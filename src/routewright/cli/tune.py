@@ -13,8 +13,9 @@ from routewright.budget import parse_duration_s
 from routewright.cli import started
 from routewright.cli.live import console_progress
 from routewright.errors import SettingsError
-from routewright.report.terminal import show_result
-from routewright.result import read_result
+from routewright.report.source import view_of_result
+from routewright.report.story import tell
+from routewright.report.terminal import show_answers
 from routewright.settings import TuneSettings, read_study_file
 from routewright.studyfile import stored_settings
 from routewright.tuning import run
@@ -166,7 +167,7 @@ def tune(
         sys.stdout.write(result.to_json())
     else:
         screen = Console(highlight=False)
-        show_result(screen, read_result(Path(result.out) / "result.json"))
+        show_answers(screen, tell(view_of_result(result)))
         screen.print(f"written to {result.out}", soft_wrap=True, markup=False)
     return INTERRUPTED if result.interrupted else 0
 

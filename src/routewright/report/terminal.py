@@ -2,57 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from routewright.records import Outcome, Phase, TrialRecord
-from routewright.report.effects import knob_effects
+from routewright.report.effects import Effect
+from routewright.report.story import Status, Story
 
-_MOST_TRIALS = 15
-_MOST_EFFECTS = 12
+_MOST_TRIALS = 8
+_MOST_EFFECTS = 8
 
 
-def show_result(console: Console, result: Mapping[str, Any]) -> None:
-    """Print a result as its ``result.json`` holds it."""
-    best, baseline = result["best"], result["baseline"]
-    low, high = best["ci95"]
-    console.print(Text(f"verdict: {result['verdict']}", style="bold"))
-    console.print(Text(result["reason"]))
-    console.print(Text(f"baseline: {baseline['latency_ms']:.3f} ms ({result['metric']})"))
-    if best["route"]:
-        console.print(
-            Text(
-                f"best: {best['latency_ms']:.3f} ms, {best['relative_latency']:.3f} of the "
-                f"default's time (95% interval {low:.3f} to {high:.3f})"
-            )
-        )
-    console.print(Text(f"route: {best['route'] or '(the default route)'}"), soft_wrap=True)
-    bound = result["bound"]
-    losses = ", ".join(f"{name} {loss:.3g}" for name, loss in list(best["losses"].items())[:5])
-    console.print(
-        Text(f"accuracy: {bound['loss']} at most {bound['threshold']}; measured: {losses}")
-    )
-    budget, trials = result["budget"], result["trials"]
-    console.print(
-        Text(
-            f"budget: {budget['used_s']:.0f} of {budget['limit_s']:g} s; "
-            + ", ".join(f"{count} {name}" for name, count in trials.items() if count)
-        )
-    )
-    knobs = result["knobs"]
-    console.print(
-        Text(
-            f"knobs: {knobs['searchable']} searched, {knobs['live']} live, {knobs['inert']} "
-            f"inert, {knobs['unknown']} unknown"
-        )
-    )
-    console.print(Text(f"again: {best['command']}"), soft_wrap=True)
-    for note in result["notes"]:
-        console.print(Text(f"note: {note}"))
+def show_story(console: Console, story: Story) -> None:
+    """Print what a study has to say, its fastest trials and its clearest effects."""
+    show_answers(console, story)
+    if not story.view.records:
+        console.print(Text("no trial yet: the default route was not measured to the end"))
+    else:
+        show_trials(console, story.view.records)
+        show_effects(console, story.effects)
+
+
+def show_answers(console: Console, story: Story) -> None:
+    """Print the answers: how much faster, how sure, at what accuracy, which knobs, rebuilding."""
+    view = story.view
+    told = {
+        Status.RUNNING: "no result yet: the study is running",
+        Status.UNFINISHED: "no result yet: the study was interrupted or killed",
+        Status.IMPORTED: "imported",
+    }.get(story.status, str(story.status))
+    console.print(Text(f"verdict: {told}", style="bold"))
+    console.print(Text(f"{story.headline}. {story.reason}"), soft_wrap=True)
+    for question, answer in story.answers[:4]:
+        console.print(Text.assemble((f"{question} ", "bold"), answer), soft_wrap=True)
+    if story.best is not None:
+        route = story.best.route or "(the default route)"
+        console.print(Text(f"route: {route}"), soft_wrap=True)
+    if story.command:
+        console.print(Text(f"again: {story.command}"), soft_wrap=True)
+    budget = (view.result or {}).get("budget")
+    if budget:
+        console.print(Text(f"budget: {budget['used_s']:.0f} of {budget['limit_s']:g} s"))
+    for kind, count in story.failures.items():
+        console.print(Text(f"failed: {count} ({kind})"))
+    for note in story.notes:
+        console.print(Text(f"note: {note}"), soft_wrap=True)
 
 
 def show_trials(console: Console, records: Sequence[TrialRecord]) -> None:
@@ -84,9 +81,8 @@ def show_trials(console: Console, records: Sequence[TrialRecord]) -> None:
         console.print(Text(f"... and {len(failed) - 3} more failed"))
 
 
-def show_effects(console: Console, records: Sequence[TrialRecord]) -> None:
+def show_effects(console: Console, effects: Sequence[Effect]) -> None:
     """Print what each knob setting does to the latency, clear effects first."""
-    effects = knob_effects(records)
     if not effects:
         return
     ranked = sorted(effects, key=lambda e: (not e.clear, e.ratio))
