@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import importlib.util
 import json
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from routewright.errors import StorageError
 from routewright.files import explain_os_error
+from routewright.grpc_storage import open_proxy
 
 SQLITE_BUSY_S = 5
 """Seconds that SQLite waits for a lock, for example while a dashboard reads."""
@@ -35,7 +40,8 @@ def sqlite_url(path: Path) -> str:
 
 def redact(url: str) -> str:
     """Return ``url`` without its password, for anything that is shown or stored."""
-    url = re.sub(r"(://[^:/@\s]*):[^@\s]*@", rf"\1:{HIDDEN}@", url)
+    # Up to the last @: a password that should have been escaped may hold one.
+    url = re.sub(r"(://[^:/@\s]*):\S*@", rf"\1:{HIDDEN}@", url)
     return re.sub(r"([?&]password=)[^&\s]*", rf"\1{HIDDEN}", url)
 
 
@@ -43,8 +49,9 @@ def storage_url(text: str) -> str:
     """Return the URL of a storage, with the absolute path where it is a file.
 
     Args:
-        text: ``sqlite:///FILE``, ``postgresql://...``, ``mysql://...``, ``journal:///FILE`` (an
-            Optuna journal file), or a path that ends in ``.db`` or ``.log``.
+        text: ``sqlite:///FILE``, ``postgresql://...``, ``mysql://...``, ``grpc://HOST:PORT`` (a
+            storage proxy), ``journal:///FILE`` (an Optuna journal file), or a path that ends in
+            ``.db`` or ``.log``.
 
     Raises:
         StorageError: It names no storage.
@@ -84,12 +91,16 @@ def open_storage(text: str, *, existing: bool = False) -> BaseStorage:
         raise StorageError(f"there is no file {file}")
     if scheme == "journal":
         return _open_journal(Path(file))
+    if url.startswith("grpc://"):
+        return open_proxy(url)
     if scheme == "sqlite":
         _check_sqlite(Path(file))
+    url = _with_driver(url)
     try:
         if existing and not _has_studies(url):
             raise StorageError(f"{redact(url)} holds no Optuna studies")
-        storage = RDBStorage(url, engine_kwargs=_engine_kwargs(url))
+        with _one_at_a_time(Path(file) if scheme == "sqlite" and not existing else None):
+            storage = RDBStorage(url, engine_kwargs=_engine_kwargs(url))
     except ImportError as error:
         # Optuna words a missing driver anew and drops its name.
         cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error
@@ -130,6 +141,28 @@ def fault_line(error: BaseException) -> str:
     origin = getattr(origin, "orig", None) or origin
     lines = [line for line in redact(str(origin)).splitlines() if line.strip()]
     return lines[0].strip() if lines else type(origin).__name__
+
+
+def _with_driver(url: str) -> str:
+    """Name the driver that is installed, where SQLAlchemy's default for PostgreSQL is not."""
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("postgres", "postgresql") or importlib.util.find_spec("psycopg2"):
+        return url
+    return f"postgresql+psycopg://{rest}"
+
+
+@contextlib.contextmanager
+def _one_at_a_time(database: Path | None) -> Iterator[None]:
+    """Let one process at a time make the tables of a SQLite file; the others would fail."""
+    if database is None:
+        yield
+        return
+    folder = os.open(database.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _has_studies(url: str) -> bool:
