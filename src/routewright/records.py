@@ -13,7 +13,16 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from optuna.trial import FrozenTrial, TrialState
+
 SCHEMA_VERSION = 1
+
+RECORD = "record"
+"""Attribute that holds a whole record. Shared studies write it in one piece, so that a killed
+worker leaves all of a record or nothing; other studies have an attribute for each field."""
+
+LOST = "lost"
+"""Attribute of a trial that was taken from its worker: why, and what it was for."""
 
 WORST_VIOLATION = 1e6
 """Constraint amount of a trial that crashed, timed out or gave outputs that cannot be compared."""
@@ -194,6 +203,20 @@ class TrialRecord:
             notes=tuple(attributes.get("notes") or ()),
             elapsed_s=attributes.get("elapsed_s", 0.0),
         )
+
+
+def record_of(trial: FrozenTrial) -> TrialRecord | None:
+    """Return the record of a trial, or None if it has none: unfinished, lost, or not ours."""
+    attributes: Mapping[str, Any] = trial.user_attrs
+    if not trial.state.is_finished():
+        return None
+    if LOST in attributes and trial.state is TrialState.FAIL:
+        attributes = attributes[LOST].get(RECORD) or {}
+    else:
+        attributes = attributes.get(RECORD, attributes)
+    if "outcome" not in attributes:
+        return None
+    return TrialRecord.from_attributes(trial.number, attributes)
 
 
 _ALWAYS = frozenset({"route", "phase", "outcome"})

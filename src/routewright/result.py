@@ -144,11 +144,16 @@ class TuneResult:
 
     def to_json(self) -> str:
         """Return the result as JSON text."""
-        return json.dumps(self.to_content(), indent=2) + "\n"
+        return result_text(self.to_content())
 
     def save(self, path: Path) -> None:
         """Write ``result.json``, atomically."""
         write_text_atomic(path, self.to_json())
+
+
+def result_text(content: Mapping[str, Any]) -> str:
+    """Return the text of ``result.json`` for a result's JSON values."""
+    return json.dumps(content, indent=2) + "\n"
 
 
 def read_result(path: Path) -> dict[str, Any]:

@@ -58,12 +58,12 @@ class Ticket:
     Attributes:
         number: The Optuna trial's number.
         proposal: What to try.
-        trial: The Optuna trial.
+        trial: The Optuna trial; in a shared study its identity in the storage.
     """
 
     number: int
     proposal: Proposal
-    trial: Trial
+    trial: Trial | int
 
 
 class StudyLog:
@@ -200,6 +200,8 @@ class StudyLog:
         Raises:
             StorageError: The storage stayed out of reach; the record waits in the pending file.
         """
+        assert isinstance(ticket.trial, Trial)
+        trial = ticket.trial
         attributes = record.to_attributes()
         write_text_atomic(
             self._pending,
@@ -208,10 +210,10 @@ class StudyLog:
         self._records.append(record)
         try:
             try:
-                self._retry(lambda: _finish(self.study, ticket.trial, record), "write a trial")
+                self._retry(lambda: _finish(self.study, trial, record), "write a trial")
             except KeyboardInterrupt:
                 # What was measured is written first; the user's wish waits for it.
-                self._retry(lambda: _finish(self.study, ticket.trial, record), "write a trial")
+                self._retry(lambda: _finish(self.study, trial, record), "write a trial")
                 self._pending.unlink(missing_ok=True)
                 raise
         except StorageError as error:
@@ -349,19 +351,24 @@ def _finish(study: optuna.Study, trial: Trial, record: TrialRecord) -> None:
 def _write(study: optuna.Study, trial: Trial, record: TrialRecord) -> None:
     for key, value in record.to_attributes().items():
         trial.set_user_attr(key, value)
-    violation = record.violation
-    if violation is None:
-        violation = WORST_VIOLATION if record.outcome is Outcome.FAILED else 0.0
     if CONSTRAINT not in trial.constraints:
-        trial.set_constraint(CONSTRAINT, violation)
+        trial.set_constraint(CONSTRAINT, constraint_of(record))
     for step, ratio in enumerate(record.log_ratios):
         trial.report(ratio, step)
-    state = _state_of(record)
+    state = state_of(record)
     value = record.relative_latency if state is TrialState.COMPLETE else None
     study.tell(trial, value, state=state, skip_if_finished=True)
 
 
-def _state_of(record: TrialRecord) -> TrialState:
+def constraint_of(record: TrialRecord) -> float:
+    """Return the amount by which a trial breaks the bound, as Optuna is told it."""
+    if record.violation is not None:
+        return record.violation
+    return WORST_VIOLATION if record.outcome is Outcome.FAILED else 0.0
+
+
+def state_of(record: TrialRecord) -> TrialState:
+    """Return the state of the Optuna trial that a record ends."""
     if record.outcome is not Outcome.REUSED:
         return _STATES[record.outcome]
     if record.violation is not None and record.violation > 0:

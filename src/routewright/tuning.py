@@ -39,7 +39,7 @@ from routewright.result import TuneResult
 from routewright.routes import Route
 from routewright.search.base import Proposal
 from routewright.search.registry import check_sampler, make_sampler
-from routewright.searching import best_of, expected_s, value_of
+from routewright.searching import best_of, expected_s
 from routewright.settings import TuneSettings, relative_to
 from routewright.simplify import simplify
 from routewright.storage import close_storage, open_storage, redact, sqlite_url, storage_url
@@ -73,6 +73,9 @@ _CONFIRM_AFTER_INTERRUPT_S = 15.0
 """Most seconds that confirming takes once the user wants out."""
 
 _LOCK_WAIT_S = 10.0
+
+NOTHING_LEFT = "every route worth it was tried"
+"""Why a search ended that did not use its budget."""
 
 
 def run(
@@ -111,11 +114,22 @@ def run(
         else fresh_folder(inputs.model.path.stem, Path("routewright-out"))
     )
     with OutFolder(path, resume=resume) as out:
-        return _Tuner(settings, inputs, out, resume, progress, started_s).run()
+        return Tuner(settings, inputs, out, resume, progress, started_s).run()
 
 
-class _Tuner:
-    """One run of the main job."""
+class Tuner:
+    """One run of the main job, alone with its study.
+
+    A worker of a shared study (:mod:`routewright.fleet.worker`) does the same steps with others.
+
+    Args:
+        settings: What to tune, within what, and how.
+        inputs: The model and its samples.
+        out: The output folder, entered.
+        resume: Whether the folder holds a study to go on with.
+        progress: Hears what happens.
+        started_s: When the command started, on the monotonic clock.
+    """
 
     def __init__(
         self,
@@ -142,11 +156,22 @@ class _Tuner:
         """What a user should know, for the result."""
 
     def run(self) -> TuneResult:
+        """Tune, and return the result.
+
+        Raises:
+            RoutewrightError: Something the user can mend.
+        """
         if self.budget.remaining_s <= 0:
             raise BudgetError(
                 f"the budget of {self.budget.limit_s:g} s is used up "
                 f"({self.budget.used_s:.0f} s); give a larger --budget to go on"
             )
+        with self._ready() as storage:
+            return self._study(storage)
+
+    @contextlib.contextmanager
+    def _ready(self) -> Iterator[BaseStorage]:
+        """Open the storage and get everything ready for the baseline."""
         with contextlib.ExitStack() as stack:
             if not self.resume:
                 # First of all: whenever the rest is killed, the folder says what it is.
@@ -172,7 +197,7 @@ class _Tuner:
                 ),
                 seed=self.settings.seed,
             )
-            return self._study(storage)
+            yield storage
 
     def _study(self, storage: BaseStorage) -> TuneResult:
         begun = self.resume and bool(read_study_note(self.out.path).get("begun"))
@@ -322,14 +347,12 @@ class _Tuner:
         """Try routes until the search's time is up; return why it ended."""
         bench, space = self.prepared.worker, self.prepared.space
         sampler = make_sampler(
-            self.settings.sampler,
-            space,
-            seed=self.settings.seed,
-            hints=self.prepared.hints,
+            self.settings.sampler, space, seed=self._sampler_seed(), hints=self.prepared.hints
         )
         self.progress.phase("search", f"{_count(space.size)} routes, sampler {sampler.name}")
-        known = KnownResults(self.log.records)
+        known = self._known_results()
         best = best_of(self.log.records)
+        seen = len(self.log.records)
         out_of_time = False
 
         def fits(proposal: Proposal) -> bool:
@@ -346,10 +369,10 @@ class _Tuner:
             left_s = end_s - bench.now_s()
             ticket = self.log.ask(sampler, remaining_s=left_s, fits=fits)
             if ticket is None:
-                return "the budget is used" if out_of_time else "every route worth it was tried"
+                return "the budget is used" if out_of_time else NOTHING_LEFT
             record = self._tried(ticket, known, baseline, best, end_s)
-            if record.eligible and (best is None or value_of(record) < value_of(best)):
-                best = record
+            best = best_of([*([best] if best else []), *self.log.records[seen:]])
+            seen = len(self.log.records)
             self.progress.trial_finished(record, best, self.budget)
 
     def _tried(
@@ -377,17 +400,28 @@ class _Tuner:
                 incumbent=best,
             )
         except KeyboardInterrupt:
-            self._committed(ticket, _interrupted(ticket))
+            self._give_up(ticket)
             raise
         record = self._committed(ticket, record)
         known.add(record)
         return record
 
+    def _sampler_seed(self) -> int:
+        return self.settings.seed
+
+    def _known_results(self) -> KnownResults:
+        """Return what stands for trials that need not be made again."""
+        return KnownResults(self.log.records)
+
+    def _give_up(self, ticket: Ticket) -> None:
+        """End a trial that the user interrupted."""
+        self._committed(ticket, _interrupted(ticket))
+
     def _simplified(
         self, candidates: Sequence[TrialRecord], baseline: TrialRecord, end_s: float
     ) -> list[TrialRecord]:
         """Take out of the candidates' routes what changes nothing, as far as time allows."""
-        known = KnownResults(self.log.records)
+        known = self._known_results()
         space = self.prepared.space
 
         def try_build(proposal: Proposal) -> TrialRecord | None:
@@ -430,7 +464,7 @@ class _Tuner:
             try:
                 record = measured(ticket.number)
             except KeyboardInterrupt:
-                self._committed(ticket, _interrupted(ticket))
+                self._give_up(ticket)
                 raise
             record = self._committed(ticket, record)
             self.progress.trial_finished(record, best_of(self.log.records), self.budget)

@@ -23,6 +23,7 @@ from routewright.cli import (
     started,
     trtexec,
     tune,
+    worker,
 )
 from routewright.errors import RoutewrightError
 
@@ -47,6 +48,7 @@ app.command("knobs")(knobs.knobs)
 app.command("routes")(routes.routes)
 app.command("show")(show.show)
 app.command("report")(report.report)
+app.command("worker")(worker.worker)
 app.add_typer(import_study.app, name="import")
 app.add_typer(export_study.app, name="export")
 app.command("trtexec", context_settings=trtexec.CONTEXT, add_help_option=False)(trtexec.trtexec)

@@ -16,7 +16,7 @@ from routewright.interop.importing import IMPORTED
 from routewright.interop.route_text import expression_settings, full_route, route_settings
 from routewright.knobs import KnobDatabase
 from routewright.losses import DEFAULT_TOLERANCE
-from routewright.records import Outcome, Phase, TrialRecord
+from routewright.records import Outcome, Phase, TrialRecord, record_of
 from routewright.settings import TuneSettings
 from routewright.study import MARK
 
@@ -51,11 +51,11 @@ class OwnStudy:
         self._settings = _mapping(attributes.get("settings"))
         self._mark = _mapping(self._identity.get(IMPORTED))
         self._foreign_header = _mapping(_mapping(attributes.get(IMPORTED)).get("header"))
-        told = [t for t in trials if t.state.is_finished() and "outcome" in t.user_attrs]
-        self.records = [TrialRecord.from_attributes(t.number, t.user_attrs) for t in told]
+        told = [(t, record) for t in trials if (record := record_of(t)) is not None]
+        self.records = [record for _, record in told]
         self.records.sort(key=lambda record: record.phase is not Phase.BASELINE)
         is_whole = not (self._settings.get("expr") or self._settings.get("expr_file"))
-        baseline = next((t for t in told if t.user_attrs.get("phase") == Phase.BASELINE), None)
+        baseline = next((t for t, record in told if record.phase is Phase.BASELINE), None)
         searched = baseline if is_whole and not self._mark else None
         self._expression = self._expression_text(searched)
         self._defaults = self._known_defaults(attributes, searched, database)

@@ -20,7 +20,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from routewright.records import Outcome, Phase, TrialRecord
+from routewright.records import Outcome, Phase, TrialRecord, record_of
 from routewright.routes import Route
 from routewright.space import SearchSpace
 
@@ -155,6 +155,6 @@ def history_of(study: Study, *, remaining_s: float | None = None) -> History:
             route = trial.user_attrs.get("route")
             if route is not None:
                 running.append(route)
-        elif "outcome" in trial.user_attrs:
-            records.append(TrialRecord.from_attributes(trial.number, trial.user_attrs))
+        elif (record := record_of(trial)) is not None:
+            records.append(record)
     return History(records=records, running=running, remaining_s=remaining_s)
