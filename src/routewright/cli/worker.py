@@ -17,7 +17,9 @@ from routewright.cli.live import console_progress
 from routewright.errors import SettingsError
 from routewright.fleet.lease import DEFAULT_LEASE_S
 from routewright.fleet.running import run_worker
-from routewright.report.terminal import show_result
+from routewright.report.source import read_study
+from routewright.report.story import tell
+from routewright.report.terminal import show_answers
 
 STORAGE_VARIABLE = "ROUTEWRIGHT_STORAGE"
 
@@ -127,12 +129,12 @@ def worker(
         progress=lambda settings: console_progress(console, settings),
         started_s=started.AT_S.get(),
     )
-    result = verdict["result"]
     if json_only:
         sys.stdout.write((folder / "result.json").read_text(encoding="utf-8"))
         return 0
     screen = Console(highlight=False)
-    show_result(screen, result)
+    view = read_study(storage, verdict["result"]["study"]["name"])
+    show_answers(screen, tell(replace(view, result=verdict["result"])))
     screen.print(f"written to {folder}", soft_wrap=True, markup=False)
     if not (Path(folder) / "engine").exists():
         way = "--artifacts and --trust-engines" if verdict["engine"] else "--artifacts"

@@ -37,7 +37,7 @@ from routewright.outfolder import OutFolder, fresh_folder
 from routewright.preparation import Inputs
 from routewright.progress import Progress
 from routewright.records import TrialRecord
-from routewright.result import result_text
+from routewright.result import RESULT_ATTRIBUTE, result_text
 from routewright.settings import TuneSettings
 from routewright.study import Ticket
 from routewright.studyfile import storable
@@ -253,7 +253,11 @@ class SharedTuner(Tuner):
             store = open_store(self.options.artifacts)
             engine = upload_engine(store, self.out.engine, bid, storage)
         verdict = {"worker": self.name, "result": result.to_content(), "engine": engine}
-        return election.close(bid, verdict)
+        if not election.close(bid, verdict):
+            return False
+        # For reports, which look there; the verdict is what counts.
+        self.log.note(RESULT_ATTRIBUTE, verdict["result"])
+        return True
 
     def _adopted(self, verdict: Mapping[str, Any]) -> Mapping[str, Any]:
         """Write the study's result into this worker's folder."""
