@@ -8,6 +8,7 @@ from typing import Any
 
 from routewright.budget import parse_duration_s
 from routewright.progress import Progress
+from routewright.report.publishing import Publisher
 from routewright.result import TuneResult
 from routewright.settings import TuneSettings
 from routewright.tuning import run
@@ -125,7 +126,7 @@ def tune(
         memory_limit_gib=memory_limit_gib,
         shared_device=shared_device,
     )
-    return run(settings, resume=resume, progress=progress)
+    return run(settings, resume=resume, progress=Publisher(progress or Progress()))
 
 
 def _texts(value: Any) -> tuple[str, ...]:

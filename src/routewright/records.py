@@ -82,6 +82,8 @@ class TrialRecord:
         log_ratios: One log(candidate / baseline) for each timing pair.
         notes: Remarks of the backend, one line each.
         elapsed_s: Seconds of the budget used when the trial ended.
+        log: What the worker printed at the end of a trial that failed; kept as a file of the
+            trial, not as one of its attributes.
     """
 
     number: int
@@ -105,6 +107,7 @@ class TrialRecord:
     log_ratios: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
     elapsed_s: float = 0.0
+    log: str = ""
 
     @property
     def eligible(self) -> bool:
@@ -159,7 +162,7 @@ class TrialRecord:
         """
         attributes: dict[str, Any] = {}
         for item in fields(self):
-            if item.name == "number":
+            if item.name in _LEFT_OUT:
                 continue
             value = getattr(self, item.name)
             if isinstance(value, StrEnum):
@@ -219,6 +222,7 @@ def record_of(trial: FrozenTrial) -> TrialRecord | None:
     return TrialRecord.from_attributes(trial.number, attributes)
 
 
+_LEFT_OUT = frozenset({"number", "log"})
 _ALWAYS = frozenset({"route", "phase", "outcome"})
 
 

@@ -15,10 +15,11 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import psutil
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -50,6 +51,9 @@ _STATES = {
 
 _RETRY_S = 60.0
 
+_SHOWN_BLOCKS = 8
+"""Intermediate values of a trial; each costs a storage a round trip."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
@@ -77,12 +81,15 @@ class StudyLog:
         identity: What the study is valid for (see :mod:`routewright.preparation`), as stored
             with it.
         end_s: Time on the monotonic clock from which a storage that fails is given up at once.
+        before_finish: Called with a trial and its record before the trial is finished, after
+            which Optuna takes nothing more for it.
     """
 
     def __init__(self, study: optuna.Study, identity: Mapping[str, Any], pending: Path) -> None:
         self.study = study
         self.identity = dict(identity)
         self.end_s = math.inf
+        self.before_finish: Callable[[Trial, TrialRecord], None] | None = None
         self._pending = pending
         self._records: list[TrialRecord] = list(history_of(study).records)
 
@@ -207,7 +214,9 @@ class StudyLog:
             self._pending,
             json.dumps({"study": self.study.study_name, "trial": record.number, **attributes}),
         )
-        self._records.append(record)
+        self._records.append(replace(record, log=""))
+        if self.before_finish is not None:
+            self.before_finish(trial, record)
         try:
             try:
                 self._retry(lambda: _finish(self.study, trial, record), "write a trial")
@@ -353,11 +362,26 @@ def _write(study: optuna.Study, trial: Trial, record: TrialRecord) -> None:
         trial.set_user_attr(key, value)
     if CONSTRAINT not in trial.constraints:
         trial.set_constraint(CONSTRAINT, constraint_of(record))
-    for step, ratio in enumerate(record.log_ratios):
-        trial.report(ratio, step)
     state = state_of(record)
+    for step, ratio in enumerate(_shown_ratios(record, state)):
+        trial.report(ratio, step)
     value = record.relative_latency if state is TrialState.COMPLETE else None
     study.tell(trial, value, state=state, skip_if_finished=True)
+
+
+def _shown_ratios(record: TrialRecord, state: TrialState) -> list[float]:
+    """Return the candidate's time over the baseline's, block by block, as a dashboard draws it.
+
+    A few medians of successive pairs are enough to see a drift; every pair is in the attributes.
+    Optuna takes the last value of a pruned trial for its result, so that one is the estimate.
+    """
+    if not record.log_ratios:
+        return []
+    parts = np.array_split(record.log_ratios, min(_SHOWN_BLOCKS, len(record.log_ratios)))
+    shown = [math.exp(float(np.median(part))) for part in parts]
+    if state is TrialState.PRUNED and record.relative_latency is not None:
+        shown.append(record.relative_latency)
+    return shown
 
 
 def constraint_of(record: TrialRecord) -> float:

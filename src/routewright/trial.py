@@ -318,6 +318,7 @@ def _failed(
         failure=failure.kind,
         reason=f"{step}: {failure.message}",
         notes=record.notes + log,
+        log=failure.log,
         relative_latency=None,
         ci95=None,
         **seconds,  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ from routewright.outfolder import OutFolder, fresh_folder
 from routewright.preparation import Inputs, prepare, prepare_inputs, too_short
 from routewright.progress import Progress
 from routewright.records import Outcome, Phase, TrialRecord
-from routewright.result import TuneResult
+from routewright.result import RESULT_ATTRIBUTE, TuneResult
 from routewright.routes import Route
 from routewright.search.base import Proposal
 from routewright.search.registry import check_sampler, make_sampler
@@ -68,6 +68,9 @@ _RESTART_S = 1.5
 
 _FINISH_S = 1.0
 """Seconds kept for saving the engine and writing the result."""
+
+_PUBLISH_SHARE, _PUBLISH_S = 0.02, 2.0
+"""Share of the budget kept for figures and report, and its most seconds."""
 
 _CONFIRM_AFTER_INTERRUPT_S = 15.0
 """Most seconds that confirming takes once the user wants out."""
@@ -208,6 +211,7 @@ class Tuner:
             # Only now: a model that cannot be tuned leaves no empty study in anyone's storage.
             self.log = self._created(storage)
         self.log.end_s = self.budget.end_s
+        self.progress.study_opened(self.log, self.out)
         baseline = self._commit_baseline(measured)
         stopped = "interrupted"
         with self._interruptible():
@@ -230,6 +234,10 @@ class Tuner:
             interrupted=self.interrupted,
             notes=self.remarks,
         )
+        with contextlib.suppress(StorageError):
+            # The result is on disk; a storage that is gone now takes nothing away from it.
+            self.log.note(RESULT_ATTRIBUTE, result.to_content())
+        self.progress.result_written(result, self.budget)
         self._update_study_file(trials=len(self.log.records))
         self.out.clear_work()
         return result
@@ -336,7 +344,8 @@ class Tuner:
 
     def _finish_s(self) -> float:
         """Return the seconds kept for the end; writing an engine is like copying the model."""
-        return _FINISH_S + self._model_bytes() / 200e6
+        publish_s = min(_PUBLISH_SHARE * self.budget.limit_s, _PUBLISH_S)
+        return _FINISH_S + publish_s + self._model_bytes() / 200e6
 
     def _model_bytes(self) -> int:
         model = self.inputs.model

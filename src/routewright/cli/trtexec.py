@@ -27,8 +27,9 @@ from routewright.interop.trtexec import TRTEXEC
 from routewright.interop.trtexec_options import Action, TrtexecRequest, parse_trtexec
 from routewright.knobs import KnobDatabase
 from routewright.outfolder import fresh_folder
-from routewright.progress import Progress
+from routewright.progress import Forwarding, Progress
 from routewright.records import TrialRecord
+from routewright.report.publishing import Publisher
 from routewright.report.source import view_of_result
 from routewright.report.story import tell
 from routewright.report.terminal import show_answers
@@ -154,7 +155,7 @@ def _tune(request: TrtexecRequest, words: Sequence[str], started_s: float | None
         result = run(
             settings,
             resume=is_resumed,
-            progress=_WithCache(progress, write_cache),
+            progress=_WithCache(Publisher(progress), write_cache),
             started_s=started_s,
         )
     write_cache()
@@ -163,27 +164,18 @@ def _tune(request: TrtexecRequest, words: Sequence[str], started_s: float | None
     return _told(result, request)
 
 
-class _WithCache(Progress):
+class _WithCache(Forwarding):
     """Writes the cache once there is a trial, so that --continue finds its study at any time."""
 
     def __init__(self, inner: Progress, write: Callable[[], None]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._write = write
         self._is_written = False
-
-    def note(self, text: str) -> None:
-        self._inner.note(text)
-
-    def phase(self, name: str, detail: str = "") -> None:
-        self._inner.phase(name, detail)
-
-    def trial_started(self, number: int, route: str, origin: str, budget: Budget) -> None:
-        self._inner.trial_started(number, route, origin, budget)
 
     def trial_finished(
         self, record: TrialRecord, best: TrialRecord | None, budget: Budget
     ) -> None:
-        self._inner.trial_finished(record, best, budget)
+        super().trial_finished(record, best, budget)
         if not self._is_written:
             self._is_written = True
             try:
@@ -191,9 +183,6 @@ class _WithCache(Progress):
             except StorageError as error:
                 # The study has every trial; the cache is written again at the end.
                 self._inner.note(str(error))
-
-    def finished(self, lines: Sequence[str]) -> None:
-        self._inner.finished(lines)
 
 
 def _settings(request: TrtexecRequest) -> TuneSettings:

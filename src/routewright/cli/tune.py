@@ -13,6 +13,7 @@ from routewright.budget import parse_duration_s
 from routewright.cli import started
 from routewright.cli.live import console_progress
 from routewright.errors import SettingsError
+from routewright.report.publishing import Publisher
 from routewright.report.source import view_of_result
 from routewright.report.story import tell
 from routewright.report.terminal import show_answers
@@ -162,7 +163,7 @@ def tune(
     settings = _settings(model, named, resume)
     console = Console(stderr=True, highlight=False)
     with console_progress(console, settings) as progress:
-        result = run(settings, resume=resume, progress=progress, started_s=started_s)
+        result = run(settings, resume=resume, progress=Publisher(progress), started_s=started_s)
     if json_only:
         sys.stdout.write(result.to_json())
     else:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from routewright.environment import versions
 from routewright.records import Outcome, Phase, TrialRecord
-from routewright.report.figures.study import study_figures
+from routewright.report.figures.study import Shown, study_figures
 from routewright.report.page import (
     Markup,
     code,
@@ -35,11 +35,14 @@ _BADGES = {
 }
 
 
-def study_html(story: Story, *, paper: bool = False) -> str:
+def study_html(
+    story: Story, *, figures: Sequence[Shown] | None = None, paper: bool = False
+) -> str:
     """Return the report of a study as one HTML file that needs no network.
 
     Args:
         story: What the study has to say.
+        figures: Its figures, where they are drawn already.
         paper: Whether it is laid out for a sheet of paper.
     """
     parts = [
@@ -47,7 +50,7 @@ def study_html(story: Story, *, paper: bool = False) -> str:
         _cards(story),
         section("In short", _answers(story), _rebuild(story)),
     ]
-    drawings = study_figures(story)
+    drawings = study_figures(story) if figures is None else figures
     if drawings:
         parts.append(
             section(

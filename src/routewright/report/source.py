@@ -21,7 +21,7 @@ from optuna.trial import TrialState
 from routewright.census import knob_names, take_census
 from routewright.errors import StorageError
 from routewright.frames import trials_frame
-from routewright.records import Phase, TrialRecord
+from routewright.records import Phase, TrialRecord, record_of
 from routewright.result import RESULT_ATTRIBUTE, KnobCensus, TuneResult, Verdict, read_result
 from routewright.search.base import history_of
 from routewright.storage import (
@@ -32,7 +32,7 @@ from routewright.storage import (
     redact,
     sqlite_url,
 )
-from routewright.study import MARK, load_study
+from routewright.study import MARK, StudyLog, load_study
 from routewright.studyfile import read_study_note
 
 if TYPE_CHECKING:
@@ -135,20 +135,22 @@ def view_of(study: optuna.Study, **known: Any) -> StudyView:
     )
 
 
-def view_of_result(result: TuneResult) -> StudyView:
+def view_of_result(result: TuneResult, log: StudyLog | None = None) -> StudyView:
     """Return the view of a study that this process has just finished."""
     knobs = result.knobs
+    identity = {
+        "backend": result.backend,
+        "latency": result.metric,
+        "bound": result.bound,
+        "environment": result.environment,
+        "model_sha256": result.model["sha256"],
+    }
     return StudyView(
         name=result.study["name"],
         records=result.records,
         searched=(*knobs.live, *knobs.inert, *knobs.unknown),
-        identity={
-            "backend": result.backend,
-            "latency": result.metric,
-            "bound": result.bound,
-            "environment": result.environment,
-            "model_sha256": result.model["sha256"],
-        },
+        identity=identity if log is None else log.identity,
+        settings={} if log is None else _mapping(log.study.user_attrs.get("settings")),
         result=result.to_content(),
         folder=Path(result.out),
         storage=result.study["storage"],
@@ -270,7 +272,8 @@ def _checked(result: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 
 def _searched(study: optuna.Study, records: Any) -> tuple[str, ...]:
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        if trial.user_attrs.get("phase") == Phase.BASELINE and trial.distributions:
+        record = record_of(trial) if trial.distributions else None
+        if record is not None and record.phase is Phase.BASELINE:
             return tuple(trial.distributions)
     names: set[str] = set()
     for record in records:

@@ -91,11 +91,17 @@ class Story:
     command: str
 
 
-def tell(view: StudyView) -> Story:
-    """Return what a study has to say; works for running, broken, imported and empty ones."""
+def tell(view: StudyView, *, with_effects: bool = True) -> Story:
+    """Return what a study has to say; works for running, broken, imported and empty ones.
+
+    Args:
+        view: The study.
+        with_effects: Whether the settings' effects are worked out, which takes a while where
+            there are thousands of trials.
+    """
     status = _status(view)
     best = _best(view)
-    effects = tuple(knob_effects(view.records))
+    effects = tuple(knob_effects(view.records)) if with_effects else ()
     census = view.census()
     command = _command(view, best)
     failures = Counter(
