@@ -63,11 +63,13 @@ def test_the_trials_are_those_that_optuna_would_have_added(
         monkeypatch.setattr(bulk, "_ROWS_ONE_BY_ONE", most)
         storage = open_storage(url)
         study = optuna.create_study(storage=storage, study_name=name)
-        add_finished_trials(study, storage, trials)
+        study.set_user_attr("before", 1)
+        add_finished_trials(study, storage, trials, attributes={"x": {"y": [1.5]}, "z": "é"})
     plain, added = (
         optuna.load_study(study_name=name, storage=open_storage(url)) for name in ("plain", "bulk")
     )
     assert told(plain) == told(added)
+    assert plain.user_attrs == added.user_attrs == {"before": 1, "x": {"y": [1.5]}, "z": "é"}
     # And the study goes on like any other.
     trial = added.ask()
     assert trial.number == 5

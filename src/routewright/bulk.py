@@ -11,7 +11,7 @@ import contextlib
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -22,11 +22,12 @@ from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import FrozenTrial
 
 _ROWS_AT_ONCE = 5_000
-_ROWS_ONE_BY_ONE = 20
+_ROWS_ONE_BY_ONE = 2
 """Up to this many trials, Optuna's own way is quick enough."""
 
 _COLUMNS = {
     "studies": {"study_id", "study_name"},
+    "study_user_attributes": {"study_user_attribute_id", "study_id", "key", "value_json"},
     "trials": {"trial_id", "number", "study_id", "state", "datetime_start", "datetime_complete"},
     "trial_values": {"trial_value_id", "trial_id", "objective", "value", "value_type"},
     "trial_params": {"param_id", "trial_id", "param_name", "param_value", "distribution_json"},
@@ -37,7 +38,11 @@ _COLUMNS = {
 
 
 def add_finished_trials(
-    study: optuna.Study, storage: BaseStorage, trials: Sequence[FrozenTrial]
+    study: optuna.Study,
+    storage: BaseStorage,
+    trials: Sequence[FrozenTrial],
+    *,
+    attributes: Mapping[str, Any] | None = None,
 ) -> None:
     """Add finished trials to a study that has no trials yet; intermediate values are left out.
 
@@ -45,19 +50,31 @@ def add_finished_trials(
         study: The study.
         storage: The storage that it is in, as it was opened.
         trials: What :func:`optuna.trial.create_trial` made, in the order of their numbers.
+        attributes: New user attributes of the study, which it gets together with the trials.
 
     Raises:
         OptunaError: Or another of :data:`routewright.storage.STORAGE_FAULTS`: the storage cannot
             be written.
     """
-    if len(trials) <= _ROWS_ONE_BY_ONE:
-        study.add_trials(trials)
-    elif isinstance(storage, JournalStorage):
-        _add_to_journal(study, storage, trials)
-    elif isinstance(storage, RDBStorage) and (tables := _known_tables(storage)) is not None:
-        _add_to_tables(study, storage, tables, trials)
-    else:
-        study.add_trials(trials)
+    attributes = attributes or {}
+    is_many = len(trials) > _ROWS_ONE_BY_ONE
+    if is_many and isinstance(storage, JournalStorage):
+        _add_to_journal(study, storage, trials, attributes)
+        return
+    if is_many and isinstance(storage, RDBStorage):
+        tables = _known_tables(storage)
+        if tables is not None:
+            _add_to_tables(study, storage, tables, trials, attributes)
+            return
+    _add_one_by_one(study, trials, attributes)
+
+
+def _add_one_by_one(
+    study: optuna.Study, trials: Sequence[FrozenTrial], attributes: Mapping[str, Any]
+) -> None:
+    study.add_trials(trials)
+    for name, value in attributes.items():
+        study.set_user_attr(name, value)
 
 
 class _Pending(BaseJournalBackend):
@@ -80,12 +97,14 @@ class _Pending(BaseJournalBackend):
 
 
 def _add_to_journal(
-    study: optuna.Study, storage: JournalStorage, trials: Sequence[FrozenTrial]
+    study: optuna.Study,
+    storage: JournalStorage,
+    trials: Sequence[FrozenTrial],
+    attributes: Mapping[str, Any],
 ) -> None:
     pending = _Pending(storage._backend)
-    optuna.load_study(study_name=study.study_name, storage=JournalStorage(pending)).add_trials(
-        trials
-    )
+    same = optuna.load_study(study_name=study.study_name, storage=JournalStorage(pending))
+    _add_one_by_one(same, trials, attributes)
     pending.hand_on()
 
 
@@ -109,12 +128,19 @@ def _add_to_tables(
     storage: RDBStorage,
     tables: dict[str, sqlalchemy.Table],
     trials: Sequence[FrozenTrial],
+    attributes: Mapping[str, Any],
 ) -> None:
     studies, table = tables["studies"], tables["trials"]
     with storage.engine.begin() as link:
         study_id = link.execute(
             sqlalchemy.select(studies.c.study_id).where(studies.c.study_name == study.study_name)
         ).scalar_one()
+        _insert(
+            link,
+            tables["study_user_attributes"],
+            ("study_id", "key", "value_json"),
+            ((study_id, name, json.dumps(value)) for name, value in attributes.items()),
+        )
         created = [
             {
                 "number": number,
