@@ -33,7 +33,7 @@ def measure_baseline(
     rules: TrialRules,
     *,
     end_s: float,
-    engine_folder: Path,
+    engine_folder: Path | None,
     explain: Callable[[TrialFailure], RoutewrightError],
 ) -> tuple[TrialRecord, str]:
     """Measure the default route and keep its engine.
@@ -42,7 +42,7 @@ def measure_baseline(
         bench: Its baseline slot holds the default engine afterwards.
         rules: What every trial is held to.
         end_s: Time on the bench's clock by which it must be done.
-        engine_folder: Where the engine is saved; must not exist.
+        engine_folder: Where the engine is saved, and must not exist yet; None to save none.
         explain: Says what a failure means for the user.
 
     Returns:
@@ -76,7 +76,8 @@ def measure_baseline(
         timing = time_candidate(
             bench, replace(rules.timing, max_s=most_s), deadline_s=end_s, seed=rules.seed
         )
-        bench.save(BASELINE_SLOT, engine_folder)
+        if engine_folder is not None:
+            bench.save(BASELINE_SLOT, engine_folder)
     except TrialFailure as failure:
         raise explain(failure) from failure
     record = with_timing(record, timing, bench.now_s() - began_s)

@@ -57,7 +57,7 @@ from routewright.workbench import TrialFailure
 _CONFIRMATION_SHARE = 0.35
 """Most of the budget that is kept for confirming the winner."""
 
-_TIMING_SHARE = 0.06
+TIMING_SHARE = 0.06
 """Most of the budget that goes into timing one candidate, so that a short one tries several."""
 
 _SIMPLIFY_SHARE = 0.2
@@ -196,7 +196,7 @@ class Tuner:
                 limits=self.prepared.limits,
                 timing=replace(
                     self.settings.timing_limits(),
-                    max_s=min(self.settings.max_timing_s, _TIMING_SHARE * self.budget.limit_s),
+                    max_s=min(self.settings.max_timing_s, TIMING_SHARE * self.budget.limit_s),
                 ),
                 seed=self.settings.seed,
             )

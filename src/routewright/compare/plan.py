@@ -1,0 +1,145 @@
+"""What is compared: which samplers, on which works, how often, how far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from routewright.errors import SettingsError
+
+PLAN_SCHEMA_VERSION = 1
+
+_MOST_REPEATS = 10_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RunKey:
+    """One run of a comparison.
+
+    Attributes:
+        work: Name of the work.
+        sampler: Name of the search method.
+        seed: Seed of the sampler and of the noise that it meets.
+    """
+
+    work: str
+    sampler: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The run's name, as studies and messages tell it."""
+        return f"{self.work}/{self.sampler}/seed-{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How far each run goes; both limits together mean the one that is met first.
+
+    Attributes:
+        trials: Trials after the baseline, or None.
+        budget_s: Seconds on the work's own clock, baseline included, or None.
+    """
+
+    trials: int | None = None
+    budget_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.trials is None and self.budget_s is None:
+            raise SettingsError("say how far each run goes: --trials 150 or --budget 30m")
+        if self.trials is not None and self.trials < 1:
+            raise SettingsError(f"trials must be at least 1, not {self.trials}")
+
+    def __str__(self) -> str:
+        told = []
+        if self.trials is not None:
+            told.append(f"{self.trials} trials")
+        if self.budget_s is not None:
+            told.append(f"{self.budget_s:g} s")
+        return " or ".join(told)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A comparison of search methods.
+
+    Attributes:
+        samplers: Their names; the first is held against each of the others.
+        works: Names of what they work on.
+        repeats: Runs of each sampler on each work, with a seed each.
+        extent: How far each run goes.
+        seed: The first seed.
+        half_width: As in :class:`routewright.settings.TuneSettings`.
+        max_timing_s: The same.
+    """
+
+    samplers: tuple[str, ...]
+    works: tuple[str, ...]
+    repeats: int
+    extent: Extent
+    seed: int = 0
+    half_width: float = 0.015
+    max_timing_s: float = 6.0
+
+    def __post_init__(self) -> None:
+        _check_names("sampler", self.samplers)
+        _check_names("work", self.works)
+        if not 1 <= self.repeats <= _MOST_REPEATS:
+            raise SettingsError(f"repeats must be from 1 to {_MOST_REPEATS}, not {self.repeats}")
+        if self.seed < 0:
+            raise SettingsError(f"seed must be 0 or above, not {self.seed}")
+
+    @property
+    def seeds(self) -> range:
+        """The seed of each repeat, the same for every sampler and work."""
+        return range(self.seed, self.seed + self.repeats)
+
+    def runs(self) -> Iterator[RunKey]:
+        """Yield every run; all samplers have had a seed before the next seed begins.
+
+        So a comparison that is stopped half-way has about as many runs of each.
+        """
+        for seed in self.seeds:
+            for work in self.works:
+                for sampler in self.samplers:
+                    yield RunKey(work, sampler, seed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return {"schema_version": PLAN_SCHEMA_VERSION, **asdict(self)} | {
+            "samplers": list(self.samplers),
+            "works": list(self.works),
+        }
+
+
+def refuse_other_plan(stored: Mapping[str, Any], plan: Plan) -> None:
+    """Check that a comparison goes on as it was begun; more repeats are welcome.
+
+    Raises:
+        SettingsError: Something else differs; the message names it.
+    """
+    if stored.get("schema_version") != PLAN_SCHEMA_VERSION:
+        raise SettingsError(
+            f"the comparison was begun by another version (schema "
+            f"{stored.get('schema_version')!r}, this one reads {PLAN_SCHEMA_VERSION}); choose "
+            "another --out"
+        )
+    differing = [
+        f"{name} was {stored.get(name)!r} and is now {value!r}"
+        for name, value in plan.to_dict().items()
+        if stored.get(name) != value and name != "repeats"
+    ]
+    if differing:
+        raise SettingsError(
+            f"the comparison was begun with other settings: {'; '.join(differing)}; give the "
+            "same ones, or choose another --out"
+        )
+
+
+def _check_names(what: str, names: Sequence[str]) -> None:
+    if not names:
+        raise SettingsError(f"name at least one {what}")
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise SettingsError(f"{what} {', '.join(twice)} is named twice; name each once")
