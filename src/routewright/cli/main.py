@@ -15,8 +15,10 @@ import typer
 from routewright.budget import process_started_s
 from routewright.cli import (
     export_study,
+    group,
     import_study,
     knobs,
+    proxy,
     report,
     routes,
     show,
@@ -25,6 +27,7 @@ from routewright.cli import (
     tune,
     worker,
 )
+from routewright.cli.secrets import arguments_without_secrets
 from routewright.errors import RoutewrightError
 
 INTERRUPTED = 130
@@ -49,6 +52,8 @@ app.command("routes")(routes.routes)
 app.command("show")(show.show)
 app.command("report")(report.report)
 app.command("worker")(worker.worker)
+app.command("group")(group.group)
+app.command("proxy")(proxy.proxy)
 app.add_typer(import_study.app, name="import")
 app.add_typer(export_study.app, name="export")
 app.command("trtexec", context_settings=trtexec.CONTEXT, add_help_option=False)(trtexec.trtexec)
@@ -87,7 +92,7 @@ def console() -> None:
     """Run the command line of this process and end it with the exit code."""
     # A budget covers the whole command, the interpreter's own start included.
     started.AT_S.set(process_started_s())
-    sys.exit(main())
+    sys.exit(main(arguments_without_secrets()))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -61,3 +61,12 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[st
     }
     environment += [told[name] for name in told if name in ENVIRONMENT_DEPENDENT]
     return environment, [told[name] for name in told if name not in ENVIRONMENT_DEPENDENT]
+
+
+def describe(environment: Mapping[str, Any]) -> str:
+    """Return an environment in a few words: the device and the library."""
+    device = environment.get("device") or environment.get("cpu") or environment.get("machine")
+    cores = environment.get("cores")
+    library = environment.get("library_version") or environment.get("onnxruntime")
+    where = str(device) if environment.get("device") or cores is None else f"{device} x {cores}"
+    return f"{where}, {environment.get('library', 'onnxruntime')} {library}"

@@ -95,7 +95,7 @@ class Watch:
         now_s = self._now_s()
         # A longer gap means that nobody was looking, not that nobody was there.
         gap_s = 0.0 if self._looked_s is None else now_s - self._looked_s
-        gap_s = min(gap_s, 2 * self.lease_s / _BEATS)
+        gap_s = min(gap_s, 1.5 * self.lease_s / _BEATS)
         self._looked_s = now_s
         for worker in {*self._silent_s, *beats}:
             beat = beats.get(worker)

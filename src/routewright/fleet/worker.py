@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage, get_storage
 from optuna.trial import FrozenTrial
 
@@ -251,7 +252,15 @@ class SharedTuner(Tuner):
         engine: dict[str, Any] = {}
         if self.options.artifacts is not None:
             store = open_store(self.options.artifacts)
-            engine = upload_engine(store, self.out.engine, bid, storage)
+            try:
+                engine = patiently(
+                    lambda: upload_engine(store, self.out.engine, bid, storage),
+                    "upload the engine",
+                    is_over=lambda: self.budget.wall_left_s < -self.log.watch.lease_s,
+                    tell=self._remark,
+                )
+            except UpdateFinishedTrialError:
+                return False
         verdict = {"worker": self.name, "result": result.to_content(), "engine": engine}
         if not election.close(bid, verdict):
             return False
