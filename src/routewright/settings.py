@@ -6,7 +6,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from routewright.bounds import METRIC, AccuracyBound, parse_output_bound, parse_threshold
@@ -206,7 +206,7 @@ _PATHS = ("model", "samples", "references", "expr_file", "out")
 
 
 def read_study_file(path: Path) -> TuneSettings:
-    """Read a study file (TOML); relative paths in it are relative to its folder.
+    """Read a study file (TOML); paths in it are relative to its folder and do not leave it.
 
     Raises:
         SettingsError: It cannot be read, is not TOML, or holds an unknown key or a wrong value.
@@ -222,9 +222,28 @@ def read_study_file(path: Path) -> TuneSettings:
         raise SettingsError(f"{path} is not a TOML file: {error}") from error
     try:
         settings = TuneSettings.from_dict(data)
+        _refuse_paths_outside(settings)
     except (SettingsError, BudgetError) as error:
         raise type(error)(f"{path}: {error}") from error
     return relative_to(settings, path.parent)
+
+
+def _refuse_paths_outside(settings: TuneSettings) -> None:
+    """Refuse a study file whose paths leave its folder: it may be somebody else's.
+
+    Raises:
+        SettingsError: Naming the path.
+    """
+    for name in _PATHS:
+        value = getattr(settings, name)
+        for text in (value,) if isinstance(value, str) else value or ():
+            prefix, colon, file = text.rpartition(":")
+            path = PurePath(file if colon and "/" not in prefix else text)
+            if path.is_absolute() or ".." in path.parts or str(path).startswith("~"):
+                raise SettingsError(
+                    f"{name} is {text!r}, which leaves the folder of the study file; name what "
+                    "lies in it, or say this on the command line"
+                )
 
 
 def relative_to(settings: TuneSettings, folder: Path) -> TuneSettings:

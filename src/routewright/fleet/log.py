@@ -248,7 +248,7 @@ class SharedLog(StudyLog):
         number = self._deliver(entry)
         self._held.pop(ticket.number, None)
         self._settled.add(number)
-        self._records.append(replace(record, number=number))
+        self._records.append(replace(record, number=number, log=""))
 
     def hand_in_spooled(self) -> int:
         """Hand in what an earlier worker of this folder could not; return how many trials."""
