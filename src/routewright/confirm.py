@@ -225,10 +225,12 @@ def _keep_engine(
     except TrialFailure as failure:
         candidate.failure = f"its engine could not be saved: {failure.message}"
         return
+    candidate.fingerprint = measured.fingerprint
+    if not files:
+        return
     if candidate.engine is not None:
         shutil.rmtree(candidate.engine, ignore_errors=True)
     candidate.engine, candidate.files = folder, files
-    candidate.fingerprint = measured.fingerprint
 
 
 def _build_both(

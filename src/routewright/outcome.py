@@ -69,13 +69,13 @@ class OutcomeWriter:
         Raises:
             StorageError: The output folder cannot be written.
         """
-        settings = self._settings
+        settings, subject = self._settings, self._prepared.subject
         best = self._measured(baseline, winner)
         notes = [*notes, *self._drift(records, best)]
         files = self._ship(winner, best)
         storage = settings.storage or sqlite_url(self._out.database)
         result = TuneResult(
-            model={"path": str(self._prepared.model.path), "sha256": self._prepared.model.sha256},
+            model={"path": str(subject.path), "sha256": subject.sha256},
             backend=settings.backend,
             metric=self._prepared.metric,
             environment=dict(self._prepared.environment),
@@ -135,7 +135,7 @@ class OutcomeWriter:
     def _command(self, route: str) -> str:
         """Return the command that measures ``route`` against the default route again."""
         settings = self._settings
-        words = ["routewright", "tune", str(self._prepared.model.path)]
+        words = ["routewright", "tune", str(self._prepared.subject.path)]
         left_out = {"model", "expr", "expr_file", "sampler", "out", "study", "storage"}
         for item in fields(settings):
             value: Any = getattr(settings, item.name)
@@ -156,6 +156,8 @@ class OutcomeWriter:
 
     def _ship(self, winner: Confirmed | None, best: Measured) -> dict[str, str]:
         """Put the engine that was measured in place and return its files' SHA-256 by name."""
+        if self._prepared.subject.simulated:
+            return {}
         shipped = winner.engine if winner is not None and winner.engine is not None else None
         _replace_folder(shipped or self._out.baseline_engine, self._out.engine)
         _complete_manifest(self._out.engine / MANIFEST_FILE, best)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from routewright.settings import TuneSettings, resolve_model
 from routewright.shapes import parse_shape_options, resolve_profile
 from routewright.space import SearchSpace
 from routewright.tensors import Shape, describe_shape
-from routewright.workbench import TrialFailure
+from routewright.workbench import TrialFailure, Workbench
 from routewright.worker.client import Worker
 
 _GIB = 2**30
@@ -46,12 +47,61 @@ class Inputs:
     shapes: Mapping[str, Shape]
     samples: SampleSet
 
+    @property
+    def subject(self) -> Subject:
+        """What a study has to know of them."""
+        files = [self.model.path, *(file.path for file in self.model.external_files)]
+        return Subject(
+            path=self.model.path,
+            sha256=self.model.sha256,
+            shapes=self.shapes,
+            samples=self.samples.digest,
+            size_bytes=sum(file.stat().st_size for file in files),
+        )
+
+    def now_s(self) -> float:
+        """Return the clock that budgets are kept on."""
+        return time.monotonic()
+
+    def prepare(
+        self, settings: TuneSettings, out: OutFolder, budget: Budget, progress: Progress
+    ) -> Prepared:
+        """Get everything ready; see :func:`prepare`."""
+        return prepare(settings, self, out, budget, progress)
+
 
 @dataclass(frozen=True)
-class Prepared(Inputs):
+class Subject:
+    """What is tuned, as far as a study has to know it.
+
+    Attributes:
+        path: The ONNX file, or the folder of the table.
+        sha256: SHA-256 of the model.
+        shapes: Shape of every input that is timed.
+        samples: Digest of the inputs.
+        size_bytes: Size of the model, about that of an engine; 0 where none is written.
+        table: SHA-256 of the table's numbers where one is replayed, else empty.
+    """
+
+    path: Path
+    sha256: str
+    shapes: Mapping[str, Shape]
+    samples: str
+    size_bytes: int
+    table: str = ""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a table is replayed, so that nothing runs and no engine is saved."""
+        return bool(self.table)
+
+
+@dataclass(frozen=True)
+class Prepared:
     """What a study works with.
 
     Attributes:
+        subject: What is tuned.
         limits: Largest loss allowed, by output.
         worker: Builds, checks and times.
         database: The backend's knobs for this model.
@@ -62,8 +112,9 @@ class Prepared(Inputs):
         notes: What a user should know, one line each.
     """
 
+    subject: Subject
     limits: Limits
-    worker: Worker
+    worker: Workbench
     database: KnobDatabase
     space: SearchSpace
     environment: Mapping[str, Any]
@@ -76,17 +127,19 @@ class Prepared(Inputs):
         choices = {name: list(map(str, values)) for name, values in self.space.variable.items()}
         searched = json.dumps([choices, str(self.space.pinned)])
         digest = hashlib.sha256(searched.encode()).hexdigest()[:16]
+        replayed = {"table": self.subject.table} if self.subject.simulated else {}
         return {
-            "model_sha256": self.model.sha256,
+            "model_sha256": self.subject.sha256,
             "backend": settings.backend,
             "latency": self.metric,
-            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
-            "samples": self.samples.digest,
+            "shapes": {name: list(shape) for name, shape in self.subject.shapes.items()},
+            "samples": self.subject.samples,
             "bound": settings.accuracy_bound().to_dict(),
             "environment": identifying(self.environment),
             "knobs": {"tuner_version": self.database.tuner_version, "choices": digest},
             "versions": versions(),
             "seed": settings.seed,
+            **replayed,
         }
 
 
@@ -140,7 +193,7 @@ def prepare(
     Raises:
         RoutewrightError: Something the user can mend.
     """
-    model, shapes, samples = inputs.model, inputs.shapes, inputs.samples
+    model, samples = inputs.model, inputs.samples
     limits = settings.accuracy_bound().limits(
         {output.name: output.dtype for output in model.outputs}
     )
@@ -162,9 +215,7 @@ def prepare(
         worker.close()
         raise
     return Prepared(
-        model=model,
-        shapes=shapes,
-        samples=samples,
+        subject=inputs.subject,
         limits=limits,
         worker=worker,
         database=database,

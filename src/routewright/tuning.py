@@ -32,7 +32,7 @@ from routewright.errors import (
 from routewright.locks import DeviceLock, cpu_lock_names, gpu_lock_name
 from routewright.outcome import OutcomeWriter
 from routewright.outfolder import OutFolder, fresh_folder
-from routewright.preparation import Inputs, prepare, prepare_inputs, too_short
+from routewright.preparation import too_short
 from routewright.progress import Progress
 from routewright.records import Outcome, Phase, TrialRecord
 from routewright.result import RESULT_ATTRIBUTE, TuneResult
@@ -42,6 +42,7 @@ from routewright.search.registry import check_sampler, make_sampler
 from routewright.searching import best_of, expected_s
 from routewright.settings import TuneSettings, relative_to
 from routewright.simplify import simplify
+from routewright.sources import Source, open_source, resolved
 from routewright.storage import close_storage, open_storage, redact, sqlite_url, storage_url
 from routewright.study import StudyLog, Ticket
 from routewright.studyfile import (
@@ -102,7 +103,7 @@ def run(
     started_s = time.monotonic() if started_s is None else started_s
     progress = progress or Progress()
     check_sampler(settings.sampler)
-    settings = relative_to(settings, Path.cwd())
+    settings = resolved(relative_to(settings, Path.cwd()))
     if settings.storage is not None:
         settings = replace(settings, storage=storage_url(settings.storage))
     if resume:
@@ -110,14 +111,14 @@ def run(
             raise SettingsError("to resume, say which folder the study is in (out)")
         refuse_other_settings(Path(settings.out), settings)
     # Whatever is wrong with the inputs is said before anything is written.
-    inputs = prepare_inputs(settings)
+    source = open_source(settings)
     path = (
         Path(settings.out)
         if settings.out
-        else fresh_folder(inputs.model.path.stem, Path("routewright-out"))
+        else fresh_folder(source.subject.path.stem, Path("routewright-out"))
     )
     with OutFolder(path, resume=resume) as out:
-        return Tuner(settings, inputs, out, resume, progress, started_s).run()
+        return Tuner(settings, source, out, resume, progress, started_s).run()
 
 
 class Tuner:
@@ -127,7 +128,7 @@ class Tuner:
 
     Args:
         settings: What to tune, within what, and how.
-        inputs: The model and its samples.
+        source: What is tuned.
         out: The output folder, entered.
         resume: Whether the folder holds a study to go on with.
         progress: Hears what happens.
@@ -137,21 +138,22 @@ class Tuner:
     def __init__(
         self,
         settings: TuneSettings,
-        inputs: Inputs,
+        source: Source,
         out: OutFolder,
         resume: bool,
         progress: Progress,
         started_s: float,
     ) -> None:
         self.settings = settings
-        self.inputs = inputs
+        self.source = source
         self.out = out
         self.resume = resume
         self.progress = progress
         self.budget = Budget(
             settings.budget_s,
-            now_s=time.monotonic,
-            started_s=started_s,
+            now_s=source.now_s,
+            # Where a table is replayed, time passes on its clock only.
+            started_s=source.now_s() if source.subject.simulated else started_s,
             used_before_s=float(read_study_note(out.path).get("used_s", 0.0)) if resume else 0.0,
         )
         self.interrupted = False
@@ -181,11 +183,11 @@ class Tuner:
                 self._write_study_file()
             storage = open_storage(self.settings.storage or sqlite_url(self.out.database))
             stack.callback(close_storage, storage)
-            self.prepared = prepare(
-                self.settings, self.inputs, self.out, self.budget, self.progress
+            self.prepared = self.source.prepare(
+                self.settings, self.out, self.budget, self.progress
             )
             stack.callback(self.prepared.worker.close)
-            if not self.settings.shared_device:
+            if not (self.settings.shared_device or self.source.subject.simulated):
                 lock = DeviceLock(_device_names(self.prepared.environment))
                 lock.acquire(timeout_s=min(_LOCK_WAIT_S, self.budget.remaining_s / 2))
                 stack.enter_context(lock)
@@ -296,7 +298,7 @@ class Tuner:
     def _study_name(self) -> str:
         if self.resume:
             return str(read_study_note(self.out.path)["study"])
-        return self.settings.study or f"{self.inputs.model.path.stem}-{self.out.path.name}"
+        return self.settings.study or f"{self.source.subject.path.stem}-{self.out.path.name}"
 
     def _measured_baseline(self) -> TrialRecord:
         self.progress.phase("baseline", "the default route")
@@ -345,12 +347,7 @@ class Tuner:
     def _finish_s(self) -> float:
         """Return the seconds kept for the end; writing an engine is like copying the model."""
         publish_s = min(_PUBLISH_SHARE * self.budget.limit_s, _PUBLISH_S)
-        return _FINISH_S + publish_s + self._model_bytes() / 200e6
-
-    def _model_bytes(self) -> int:
-        model = self.inputs.model
-        files = [model.path, *(file.path for file in model.external_files)]
-        return sum(file.stat().st_size for file in files)
+        return _FINISH_S + publish_s + self.source.subject.size_bytes / 200e6
 
     def _search(self, baseline: TrialRecord) -> str:
         """Try routes until the search's time is up; return why it ended."""
@@ -496,7 +493,7 @@ class Tuner:
         return record
 
     def _check_space(self) -> None:
-        self.out.check_space(3 * self._model_bytes())
+        self.out.check_space(3 * self.source.subject.size_bytes)
 
     def _write_study_file(self) -> None:
         content = {

@@ -112,8 +112,19 @@ class Workbench(Protocol):
             TrialFailure: An engine crashed or did not finish in time.
         """
 
+    def restore(self, *, deadline_s: float) -> None:
+        """Build again what was lost with a process of the bench's; worth it between trials.
+
+        Raises:
+            TrialFailure: It could not be built again, or not in time.
+        """
+
     def save(self, slot: str, folder: Path) -> dict[str, str]:
-        """Write the slot's engine into ``folder`` and return its files' SHA-256 by name."""
+        """Write the slot's engine into ``folder`` and return its files' SHA-256 by name.
+
+        A bench that has no engines to save, such as a replayed table, writes nothing and returns
+        nothing.
+        """
 
     def drop(self, slot: str) -> None:
         """Free the slot; an empty slot is allowed."""

@@ -17,10 +17,10 @@ from routewright.fleet.assignment import assignment
 from routewright.fleet.joining import Terms
 from routewright.fleet.worker import SharedTuner, WorkerOptions, worker_folder
 from routewright.outfolder import OutFolder
-from routewright.preparation import prepare_inputs
 from routewright.progress import Progress
 from routewright.search.registry import check_sampler
 from routewright.settings import TuneSettings, relative_to
+from routewright.sources import open_source, resolved
 from routewright.storage import close_storage, open_storage, storage_url
 
 _NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "lustre"})
@@ -82,9 +82,9 @@ def run_worker(
     if known and budget_s is None:
         terms = replace(terms, budget_s=known[0].terms.budget_s)
     folder, used_before = worker_folder(out, group)
-    settings = relative_to(change(settings), Path.cwd())
+    settings = resolved(relative_to(change(settings), Path.cwd()))
     settings = replace(settings, storage=url, out=str(folder), budget_s=terms.budget_s)
-    inputs = prepare_inputs(settings)
+    source = open_source(settings)
     options = WorkerOptions(
         terms=terms,
         new_environment=new_environment,
@@ -94,7 +94,7 @@ def run_worker(
     )
     with progress(settings) as hears, OutFolder(folder, resume=used_before) as entered:
         tuner = SharedTuner(
-            settings, inputs, entered, used_before, hears, started_s, options=options
+            settings, source, entered, used_before, hears, started_s, options=options
         )
         return tuner.work(), entered.path
 

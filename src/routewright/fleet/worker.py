@@ -35,11 +35,11 @@ from routewright.fleet.patience import patiently
 from routewright.fleet.spool import Spool
 from routewright.outcome import OutcomeWriter
 from routewright.outfolder import OutFolder, fresh_folder
-from routewright.preparation import Inputs
 from routewright.progress import Progress
 from routewright.records import TrialRecord
 from routewright.result import RESULT_ATTRIBUTE, result_text
 from routewright.settings import TuneSettings
+from routewright.sources import Source
 from routewright.study import Ticket
 from routewright.studyfile import storable
 from routewright.trial import KnownResults
@@ -82,7 +82,7 @@ class SharedTuner(Tuner):
     def __init__(
         self,
         settings: TuneSettings,
-        inputs: Inputs,
+        source: Source,
         out: OutFolder,
         resume: bool,
         progress: Progress,
@@ -90,7 +90,7 @@ class SharedTuner(Tuner):
         *,
         options: WorkerOptions,
     ) -> None:
-        super().__init__(settings, inputs, out, False, progress, started_s)
+        super().__init__(settings, source, out, False, progress, started_s)
         self.resume = resume
         self.options = options
         self.name = new_worker_name()

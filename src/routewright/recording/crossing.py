@@ -33,10 +33,10 @@ _LEAST_SCORE = 1e-4
 _FURTHER_VALUES = 0.3
 """What a further value of a knob is worth beside one that is crossed already, as a share."""
 
-_GROWTH_SAMPLE = 12
+_GROWTH_SAMPLE = 8
 """Routes from which it is judged how many engines a further value adds."""
 
-_ENOUGH = 0.75
+_ENOUGH = 0.7
 """Share of the most engines that is enough to stop crossing."""
 
 _ROUTES_PER_ENGINE = 3
@@ -133,36 +133,43 @@ def choose_crossing(
         say: Told what goes on.
     """
     chosen: dict[str, list[str]] = {}
-    engines = 1.0
-    waiting = list(found.live)
-
-    def worth(change: Change) -> float:
-        further = len(chosen[change.knob]) - 1 if change.knob in chosen else 0
-        return found.scores.get(change, 0.0) * _FURTHER_VALUES**further
-
-    while waiting:
-        change = max(waiting, key=worth)
-        waiting.remove(change)
-        if engines >= _ENOUGH * most:
-            break
+    worth = {change: found.scores.get(change, 0.0) for change in found.live}
+    engines, crossing = 1.0, SearchSpace(space.database, {}, space.pinned)
+    while worth and engines < _ENOUGH * most:
+        change = max(worth, key=lambda change: worth[change])
         values = chosen.get(change.knob, [space.database[change.knob].default])
-        routes = (
-            math.prod(map(len, chosen.values()))
-            / (len(values) if change.knob in chosen else 1)
-            * (len(values) + 1)
-        )
-        if engines * (1 + 0.5 / len(values)) > most or routes > _ROUTES_PER_ENGINE * most:
+        others = math.prod(len(listed) for name, listed in chosen.items() if name != change.knob)
+        if others * (len(values) + 1) > _ROUTES_PER_ENGINE * most:
+            del worth[change]
             continue
         share = _share_changed(measuring, space, chosen, change, seed=seed)
         grown = engines * (1 + share / len(values))
+        rest = max((other for key, other in worth.items() if key != change), default=0.0)
+        # What is hidden in most of the crossing waits for what shows everywhere.
+        shown = share * found.scores.get(change, 0.0) * _FURTHER_VALUES ** (len(values) - 1)
         if share <= 0 or grown > most:
+            del worth[change]
+            continue
+        if shown < rest and shown < worth[change]:
+            worth[change] = shown
             continue
         say(
-            f"crossing {change.knob}={change.value} (worth {worth(change):.3f}): "
-            f"about {grown:.0f} engines"
+            f"crossing {change.knob}={change.value} (worth {shown:.3f}): about {grown:.0f} engines"
         )
         chosen[change.knob] = [*values, change.value]
+        del worth[change]
+        for other in worth:
+            if other.knob == change.knob:
+                worth[other] *= _FURTHER_VALUES
         engines = grown
+        crossing = _crossing_of(space, chosen)
+        if engines >= _ENOUGH * most:
+            engines = _count_engines(measuring, crossing)
+            say(f"{crossing.size} routes gave {engines:.0f} engines")
+    return crossing
+
+
+def _crossing_of(space: SearchSpace, chosen: Mapping[str, Sequence[str]]) -> SearchSpace:
     return SearchSpace(
         space.database,
         {
@@ -172,6 +179,10 @@ def choose_crossing(
         },
         space.pinned,
     )
+
+
+def _count_engines(measuring: Measuring, crossing: SearchSpace) -> int:
+    return len({measuring.route(str(route)).fingerprint for route in crossing.enumerate()})
 
 
 def inert_in_crossing(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -201,7 +200,7 @@ class Measuring:
             line["failure"] = [step, failure.kind, failure.message]
             line.setdefault("build_s", self.worker.now_s() - started_s)
         line["generation"] = self.worker.generation
-        line["at_s"] = round(time.time(), 1)
+        line["at_s"] = round(self.worker.now_s(), 1)
         return line
 
     def _time(self, pairs: int) -> dict[str, Any]:
