@@ -14,6 +14,7 @@ import typer
 
 from routewright.budget import process_started_s
 from routewright.cli import (
+    compare,
     export_study,
     group,
     import_study,
@@ -54,6 +55,7 @@ app.command("report")(report.report)
 app.command("worker")(worker.worker)
 app.command("group")(group.group)
 app.command("proxy")(proxy.proxy)
+app.command("compare")(compare.compare_samplers)
 app.add_typer(import_study.app, name="import")
 app.add_typer(export_study.app, name="export")
 app.command("trtexec", context_settings=trtexec.CONTEXT, add_help_option=False)(trtexec.trtexec)

@@ -10,6 +10,9 @@ from routewright.errors import SettingsError
 
 PLAN_SCHEMA_VERSION = 1
 
+DEFAULT_HALF_WIDTH = 0.015
+DEFAULT_MAX_TIMING_S = 6.0
+
 _MOST_REPEATS = 10_000
 
 
@@ -79,8 +82,8 @@ class Plan:
     repeats: int
     extent: Extent
     seed: int = 0
-    half_width: float = 0.015
-    max_timing_s: float = 6.0
+    half_width: float = DEFAULT_HALF_WIDTH
+    max_timing_s: float = DEFAULT_MAX_TIMING_S
 
     def __post_init__(self) -> None:
         _check_names("sampler", self.samplers)
