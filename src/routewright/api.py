@@ -38,6 +38,9 @@ def tune(
     backend: str = "onnxruntime",
     option: Texts = (),
     sampler: str = "staged",
+    prior: str | os.PathLike[str] = "none",
+    family: str | None = None,
+    learn: bool = False,
     storage: str | None = None,
     study: str | None = None,
     resume: bool = False,
@@ -72,6 +75,9 @@ def tune(
         backend: What builds and runs engines.
         option: Options of the backend, ``"name=value"``.
         sampler: Search method.
+        prior: What earlier studies teach: ``"none"``, ``"auto"``, or the path of a prior.
+        family: Family of the model, for priors; none: told by what it is like.
+        learn: Add the finished study to the user's own priors.
         storage: URL of an Optuna storage; none: a file in ``out``.
         study: Name of the study.
         resume: Continue the study in ``out`` with what is left of its budget.
@@ -116,6 +122,9 @@ def tune(
         expr=expr,
         expr_file=None if expr_file is None else os.fspath(expr_file),
         sampler=sampler,
+        prior=os.fspath(prior),
+        family=family,
+        learn=learn,
         storage=storage,
         study=study,
         seed=seed,

@@ -17,6 +17,9 @@ from routewright.files import explain_os_error
 LEAST_FREE_BYTES = 64 * 2**20
 """Free space below which no build is started."""
 
+PRIOR_FILE = "used.prior.json"
+"""The prior that a study started from, in its output folder."""
+
 _LOCK = ".lock"
 
 
@@ -88,6 +91,11 @@ class OutFolder:
         """What the study was started with."""
         return self.path / "study.json"
 
+    @property
+    def prior(self) -> Path:
+        """The prior that the study started from."""
+        return self.path / PRIOR_FILE
+
     def __enter__(self) -> Self:
         try:
             self._check_purpose()
@@ -126,7 +134,8 @@ class OutFolder:
 
     def _remove_what_was_written(self) -> None:
         database = [f"{self.database.name}{end}" for end in ("", "-wal", "-shm", "-journal")]
-        for name in {*database, self.settings.name, self.pending.name, _LOCK} - self._found:
+        own = (self.settings.name, self.pending.name, self.prior.name, _LOCK)
+        for name in {*database, *own} - self._found:
             (self.path / name).unlink(missing_ok=True)
         for folder in (self.logs, self.work):
             if folder.name not in self._found:

@@ -7,10 +7,8 @@ they mean for real. Timing draws recorded pairs of blocks at random, so noise is
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +35,10 @@ class _Slot:
     Attributes:
         entry: What was measured of it.
         shift: How this build of it happened to fall out: log of its time over the usual.
-        rng: Draws its blocks.
     """
 
     entry: Entry
     shift: float
-    rng: np.random.Generator
 
 
 class ReplayBench:
@@ -51,10 +47,6 @@ class ReplayBench:
     Two builds of one route differ persistently by where their memory came to lie. The table says
     by how much (its repeatability), so every build draws its own lasting share of that: fresh
     builds, as confirmation makes them, fall out anew.
-
-    Draws depend on the seed, the engine, and how many builds of it there were before, and on
-    nothing else: searches that are compared under one seed meet the same noise where they try the
-    same engine, whatever they tried before.
 
     Args:
         table: What was measured.
@@ -74,8 +66,7 @@ class ReplayBench:
         self.table = table
         self._pace = pace
         self._clock_s = started_s
-        self._seed = seed
-        self._built: Counter[str] = Counter()
+        self._rng = np.random.default_rng([seed, 0x7AB1E])
         self._slots: dict[str, _Slot] = {}
         self._default = table.default.fingerprint
         # The table tells the spread of a ratio of two builds; each carries half its variance.
@@ -96,8 +87,7 @@ class ReplayBench:
         entry = self.table.entry(route)
         self._pass(entry.build_s, deadline_s, "the build")
         _fail_at(entry, "build")
-        rng = self._generator(entry)
-        self._slots[slot] = _Slot(entry, float(rng.normal(0.0, self._shift_sd)), rng)
+        self._slots[slot] = _Slot(entry, float(self._rng.normal(0.0, self._shift_sd)))
         return BuildReport(entry.build_s, entry.fingerprint)
 
     def check(self, slot: str, *, samples: Sequence[int] | None, deadline_s: float) -> CheckReport:
@@ -134,9 +124,9 @@ class ReplayBench:
         entry = candidate.entry
         _fail_at(entry, "timing")
         alike = np.flatnonzero(entry.candidate_first == candidate_first)
-        pair = int(candidate.rng.choice(alike if len(alike) else len(entry.wall_s)))
+        pair = int(self._rng.choice(alike if len(alike) else len(entry.wall_s)))
         recorded = entry.baseline_ms.shape[1]
-        picked = candidate.rng.choice(recorded, size=runs, replace=runs > recorded)
+        picked = self._rng.choice(recorded, size=runs, replace=runs > recorded)
         baseline_ms = entry.baseline_ms[pair][picked] * math.exp(baseline.shift)
         candidate_ms = entry.candidate_ms[pair][picked] * math.exp(candidate.shift)
         # What came with the recorded blocks besides their runs comes with these as well.
@@ -175,13 +165,6 @@ class ReplayBench:
     def close(self) -> None:
         """Free everything."""
         self._slots.clear()
-
-    def _generator(self, entry: Entry) -> np.random.Generator:
-        """Return the source of noise of one more build of an engine."""
-        engine = entry.fingerprint or ""
-        self._built[engine] += 1
-        digest = hashlib.sha256(f"{self._seed} {engine} {self._built[engine]}".encode()).digest()
-        return np.random.default_rng(int.from_bytes(digest[:16], "little"))
 
     def _held(self, slot: str) -> _Slot:
         held = self._slots.get(slot)

@@ -50,6 +50,10 @@ class TuneSettings:
         expr: Route expression that restricts the search.
         expr_file: File with a route expression.
         sampler: Search method, by name.
+        prior: What earlier studies teach: ``none``, ``auto`` for the shipped priors and the
+            user's own, or the path of a prior.
+        family: Family of the model, for priors; none: told by what it is like.
+        learn: Add the finished study to the user's own priors.
         storage: URL of an Optuna storage; none: a file in the output folder.
         study: Name of the study; none: after the model.
         seed: Seed of every random choice.
@@ -81,6 +85,9 @@ class TuneSettings:
     expr: str | None = None
     expr_file: str | None = None
     sampler: str = "staged"
+    prior: str = "none"
+    family: str | None = None
+    learn: bool = False
     storage: str | None = None
     study: str | None = None
     seed: int = 0
@@ -283,7 +290,9 @@ def models_folder() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "routewright" / "models"
 
 
-_MAY_DIFFER = frozenset({"budget_s", "out", "storage", "memory_limit_gib", "shared_device"})
+_MAY_DIFFER = frozenset(
+    {"budget_s", "out", "storage", "memory_limit_gib", "shared_device", "learn"}
+)
 _JUDGED_BY_CONTENT = frozenset({"model", "samples", "references", "expr_file"})
 
 

@@ -239,6 +239,11 @@ class StudyLog:
             changed = {name: params[name] for name in route.changed if name in params}
             self.study.enqueue_trial(changed, user_attrs={"origin": origin})
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether an enqueued trial has not been started yet."""
+        return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
+
     def end_unfinished(self) -> None:
         """End trials that this process started and was interrupted in before they had a route."""
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):

@@ -33,11 +33,14 @@ from routewright.locks import DeviceLock, cpu_lock_names, gpu_lock_name
 from routewright.outcome import OutcomeWriter
 from routewright.outfolder import OutFolder, fresh_folder
 from routewright.preparation import too_short
+from routewright.priors.files import write_prior
+from routewright.priors.warmstart import WarmStart
 from routewright.progress import Progress
 from routewright.records import Outcome, Phase, TrialRecord
 from routewright.result import RESULT_ATTRIBUTE, TuneResult
 from routewright.routes import Route
 from routewright.search.base import Proposal
+from routewright.search.hints import SearchHints
 from routewright.search.registry import check_sampler, make_sampler
 from routewright.searching import best_of, expected_s
 from routewright.settings import TuneSettings, relative_to
@@ -53,6 +56,7 @@ from routewright.studyfile import (
     write_study_note,
 )
 from routewright.trial import KnownResults, TrialRules, run_trial
+from routewright.warming import chosen_prior, enqueue_next, learned, note_features, warm_start
 from routewright.workbench import TrialFailure
 
 _CONFIRMATION_SHARE = 0.35
@@ -146,6 +150,8 @@ class Tuner:
     ) -> None:
         self.settings = settings
         self.source = source
+        self.prior = chosen_prior(settings, resume=resume)
+        self.warm: WarmStart | None = None
         self.out = out
         self.resume = resume
         self.progress = progress
@@ -242,7 +248,20 @@ class Tuner:
         self.progress.result_written(result, self.budget)
         self._update_study_file(trials=len(self.log.records))
         self.out.clear_work()
+        if self.settings.learn:
+            self.progress.note(learned(self.log, self.settings))
         return result
+
+    def _warm_start(self) -> WarmStart | None:
+        """Ask the prior, if there is one, and say what it gave."""
+        if self.prior is None:
+            return None
+        start = warm_start(self.prior, self.settings, self.prepared)
+        for note in start.notes:
+            self._remark(note)
+        if start.warm is not None:
+            write_prior(self.out.prior, start.used.sources)
+        return start.warm
 
     def _remark(self, text: str) -> None:
         if text not in self.remarks:
@@ -290,6 +309,7 @@ class Tuner:
         )
         self.out.keep = True
         log.note("settings", storable(self.settings))
+        note_features(log, self.settings, self.prepared)
         defaults = {knob.name: knob.default for knob in self.prepared.database}
         log.note("knob_defaults", defaults)
         self._update_study_file(begun=True)
@@ -352,8 +372,9 @@ class Tuner:
     def _search(self, baseline: TrialRecord) -> str:
         """Try routes until the search's time is up; return why it ended."""
         bench, space = self.prepared.worker, self.prepared.space
+        self.warm = self.warm or self._warm_start()
         sampler = make_sampler(
-            self.settings.sampler, space, seed=self._sampler_seed(), hints=self.prepared.hints
+            self.settings.sampler, space, seed=self._sampler_seed(), hints=self._hints()
         )
         self.progress.phase("search", f"{_count(space.size)} routes, sampler {sampler.name}")
         known = self._known_results()
@@ -373,6 +394,8 @@ class Tuner:
             with contextlib.suppress(TrialFailure):
                 bench.restore(deadline_s=end_s)
             left_s = end_s - bench.now_s()
+            if self.warm is not None:
+                enqueue_next(self.warm, self.log, space, fits)
             ticket = self.log.ask(sampler, remaining_s=left_s, fits=fits)
             if ticket is None:
                 return "the budget is used" if out_of_time else NOTHING_LEFT
@@ -380,6 +403,10 @@ class Tuner:
             best = best_of([*([best] if best else []), *self.log.records[seen:]])
             seen = len(self.log.records)
             self.progress.trial_finished(record, best, self.budget)
+
+    def _hints(self) -> SearchHints:
+        known, space = self.prepared.hints, self.prepared.space
+        return known if self.warm is None else self.warm.hints(known, space)
 
     def _tried(
         self,

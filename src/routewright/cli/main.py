@@ -19,6 +19,7 @@ from routewright.cli import (
     group,
     import_study,
     knobs,
+    prior,
     proxy,
     report,
     routes,
@@ -56,6 +57,7 @@ app.command("worker")(worker.worker)
 app.command("group")(group.group)
 app.command("proxy")(proxy.proxy)
 app.command("compare")(compare.compare_samplers)
+app.add_typer(prior.app, name="prior")
 app.add_typer(import_study.app, name="import")
 app.add_typer(export_study.app, name="export")
 app.command("trtexec", context_settings=trtexec.CONTEXT, add_help_option=False)(trtexec.trtexec)

@@ -90,6 +90,20 @@ def tune(
         list[str] | None, typer.Option(help="Option of the backend, name=value. Repeatable.")
     ] = None,
     sampler: Annotated[str | None, typer.Option(help="Search method. Default: staged.")] = None,
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            help="What earlier studies teach: none, auto (the shipped priors and your own), or a "
+            "path. Default: none."
+        ),
+    ] = None,
+    family: Annotated[
+        str | None,
+        typer.Option(help="Family of the model. Default: told by what it is like."),
+    ] = None,
+    learn: Annotated[
+        bool, typer.Option("--learn", help="Add the finished study to your own priors.")
+    ] = False,
     storage: Annotated[
         str | None, typer.Option(help="Optuna storage URL. Default: a file in --out.")
     ] = None,
@@ -148,6 +162,9 @@ def tune(
         "backend": backend,
         "option": option,
         "sampler": sampler,
+        "prior": prior,
+        "family": family,
+        "learn": learn or None,
         "storage": storage,
         "study": study,
         "seed": seed,

@@ -77,8 +77,7 @@ def tensor_facts(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> dict
         model: The model; its external data need not be loaded. It is not changed.
         shapes: Shape of every input.
     """
-    work = ModelProto()
-    work.CopyFrom(model)
+    work = _light_copy(model)
     _fix_inputs(work, shapes)
     constants = _small_constants(work)
     inferred = _inferred(work)
@@ -89,6 +88,39 @@ def tensor_facts(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> dict
         inferred = _inferred(work)
         known = _facts(inferred)
     return known
+
+
+def _light_copy(model: ModelProto) -> ModelProto:
+    """Return a copy without the content of weights, constants of nodes among them.
+
+    Inference copies the model each time, and weights are most of it.
+    """
+    work = ModelProto()
+    work.CopyFrom(model)
+    del work.graph.initializer[:]
+    work.graph.initializer.extend(_light(tensor) for tensor in model.graph.initializer)
+    del work.graph.node[:]
+    for node in model.graph.node:
+        value = next((a.t for a in node.attribute if a.name == "value"), None)
+        if node.op_type == "Constant" and value is not None:
+            tensor = _light(value)
+            tensor.name = node.output[0]
+            work.graph.initializer.append(tensor)
+        else:
+            work.graph.node.append(node)
+    return work
+
+
+def _light(tensor: TensorProto) -> TensorProto:
+    """Return a tensor, its content left out where it is too large for a shape."""
+    copy = TensorProto()
+    if int(np.prod(tensor.dims, dtype=np.int64)) <= _LARGEST_CONSTANT:
+        copy.CopyFrom(tensor)
+        return copy
+    copy.name, copy.data_type = tensor.name, tensor.data_type
+    copy.dims.extend(tensor.dims)
+    copy.data_location = TensorProto.EXTERNAL
+    return copy
 
 
 def _fix_inputs(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -139,9 +171,7 @@ def element_type(code: int) -> str:
 def _small_constants(model: ModelProto) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for tensor in model.graph.initializer:
-        if int(np.prod(tensor.dims, dtype=np.int64)) <= _LARGEST_CONSTANT and not len(
-            tensor.external_data
-        ):
+        if tensor.data_location != TensorProto.EXTERNAL:
             found[tensor.name] = numpy_helper.to_array(tensor)
     return found
 

@@ -1,0 +1,109 @@
+"""How a study starts from a prior: what its search is told, and which routes come first.
+
+A prior guides and never decides. Its routes are tried in turn, and each result is held against
+what the prior expected: as soon as they speak against it, no further route of the prior is tried.
+Everything is read off the history, so a resumed study goes on where it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from scipy.stats import norm
+
+from routewright.priors.learning import Beliefs
+from routewright.priors.suggestions import Suggestion, suggest
+from routewright.records import Outcome, TrialRecord
+from routewright.search.base import History
+from routewright.search.hints import EffectBelief, SearchHints
+from routewright.search.observations import log_sd
+from routewright.space import SearchSpace
+
+ORIGIN = "prior"
+"""The origin of a trial that a prior asked for begins so."""
+
+GIVE_UP = -1.0
+"""No further route is tried once the log Bayes factor for the prior is below this."""
+
+_NULL_SD = 0.08
+"""How far a route picked blindly is from the default, on the log scale."""
+
+_NULL_SUCCESS = 0.7
+"""How often a route picked blindly is eligible."""
+
+_LEAST_LIVE = 0.02
+_VAGUE_SD = 0.5
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """A prior, made ready for one study.
+
+    Attributes:
+        beliefs: What the prior says.
+        suggestions: The routes to try first, in this order.
+    """
+
+    beliefs: Beliefs
+    suggestions: Sequence[Suggestion]
+
+    @classmethod
+    def of(cls, beliefs: Beliefs, space: SearchSpace, *, seed: int = 0) -> WarmStart:
+        """Make a prior ready for a search of ``space``."""
+        return cls(beliefs, suggest(beliefs, space, seed=seed))
+
+    def hints(self, known: SearchHints, space: SearchSpace) -> SearchHints:
+        """Return ``known`` with what the prior adds."""
+        live = {
+            name: min(max(p, _LEAST_LIVE), 1.0 - _LEAST_LIVE)
+            for name, p in self.beliefs.live_probability().items()
+            if name in space.variable and name not in known.surely_live
+        }
+        effects = {
+            key: EffectBelief(belief.effect.mean, belief.effect.sd)
+            for key, belief in self.beliefs.settings.items()
+            if belief.effect is not None
+            and belief.effect.sd < _VAGUE_SD
+            and key[0] in space.variable
+        }
+        return replace(
+            known,
+            live_probability={**live, **known.live_probability},
+            effects={**effects, **known.effects},
+        )
+
+    def next_route(self, history: History) -> Suggestion | None:
+        """Return the next route to try, or None: all were tried, or the prior proved wrong."""
+        if self.support(history.records) < GIVE_UP:
+            return None
+        tried = history.tried()
+        return next((s for s in self.suggestions if str(s.route) not in tried), None)
+
+    def support(self, records: Sequence[TrialRecord]) -> float:
+        """Return the log Bayes factor of the prior against routes picked blindly, so far."""
+        by_route = {str(s.route): s for s in self.suggestions}
+        first: dict[str, TrialRecord] = {}
+        for record in records:
+            if record.route in by_route and record.outcome is not Outcome.SCREENED:
+                first.setdefault(record.route, record)
+        return sum(_log_factor(by_route[route], record) for route, record in first.items())
+
+
+def origin_of(suggestion: Suggestion) -> str:
+    """Return the origin that a trial of this suggestion is marked with."""
+    return f"{ORIGIN}: {suggestion.why}"
+
+
+def _log_factor(suggestion: Suggestion, record: TrialRecord) -> float:
+    success = min(max(suggestion.success, 0.02), 0.98)
+    value = record.log_relative_latency
+    if not record.eligible or value is None:
+        return math.log((1.0 - success) / (1.0 - _NULL_SUCCESS))
+    noise = log_sd(record) ** 2
+    expected = norm.logpdf(value, suggestion.mean, math.sqrt(suggestion.sd**2 + noise))
+    blind = norm.logpdf(value, 0.0, math.sqrt(_NULL_SD**2 + noise))
+    # One result, however far off, is one result: a heavy tail bounds what it can say.
+    told = min(max(float(expected - blind), -3.0), 3.0)
+    return math.log(success / _NULL_SUCCESS) + told
