@@ -66,7 +66,7 @@ def test_all_singly_live_knobs_are_found_and_no_other(data: st.DataObject) -> No
     assert sorted(state.live) == live
     assert sorted((*state.live, *state.inert)) == sorted(names)
     assert state.unknown == ()
-    assert state.builds_used <= count + 3
+    assert state.builds_used <= 1.1 * count + 3
 
 
 @settings(max_examples=40, deadline=None)

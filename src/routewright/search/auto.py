@@ -22,7 +22,7 @@ from routewright.routes import Route
 from routewright.search.base import History, Proposal, RouteSampler
 from routewright.search.candidates import narrowed_to, with_ancestors
 from routewright.search.hints import NO_HINTS, SearchHints
-from routewright.search.screening import Screening, rescreen, screen
+from routewright.search.screening import Screening, family_of, rescreen, screen
 from routewright.search.surrogate.sampler import SurrogateSearch
 from routewright.space import SearchSpace
 
@@ -55,12 +55,14 @@ class Plan:
         revealed: Knobs that are inert at the start and live near a better route.
         searched: The knobs that the search varies.
         is_cut_short: Whether time ran out for screening, so that untested knobs are searched too.
+        near: What to build next near the best route, to see what is live there.
     """
 
     screening: Screening
     revealed: tuple[str, ...]
     searched: tuple[str, ...]
     is_cut_short: bool
+    near: Proposal | None
 
 
 class AutoSearch(RouteSampler):
@@ -88,50 +90,48 @@ class AutoSearch(RouteSampler):
     def plan_of(self, history: History) -> Plan:
         """Return what the history says about the knobs."""
         screening = screen(self.space, history, self._hints)
-        revealed: dict[str, None] = {}
-        for landmark in _landmarks(history.records):
-            route = Route.parse(landmark.route, self.space.database)
-            near = self._near(history, route, screening, wants_next=False)
-            revealed.update(dict.fromkeys(near.live))
         is_cut_short = screening.next is not None and not _has_time_to_screen(history)
+        revealed: dict[str, None] = {}
+        near: Proposal | None = None
+        landmarks = _landmarks(history.records) if screening.is_possible else []
+        for landmark in landmarks:
+            is_last = landmark is landmarks[-1]
+            route = Route.parse(landmark.route, self.space.database)
+            # A family is screened again once it was screened as a whole.
+            unfinished = set(map(family_of, screening.unknown))
+            suspects = [name for name in screening.inert if family_of(name) not in unfinished]
+            found = rescreen(
+                self.space,
+                history,
+                route,
+                [name for name in suspects if name not in revealed],
+                self._hints,
+                wants_next=is_last and not is_cut_short,
+            )
+            revealed.update(dict.fromkeys(found.live))
+            near = found.next
         wanted = {*screening.live, *revealed}
         if is_cut_short or not screening.is_possible:
             wanted.update(screening.unknown)
         searched = tuple(with_ancestors(self.space, wanted))
         names = tuple(name for name in self.space.variable if name in revealed)
-        return Plan(screening, names, searched, is_cut_short)
+        return Plan(screening, names, searched, is_cut_short, near)
 
     def propose(self, history: History) -> Proposal | None:
         """Return the next build of the screening or the next route of the search."""
         plan = self.plan_of(history)
-        screening = None if plan.is_cut_short else plan.screening.next
+        screening = None if plan.is_cut_short else plan.near or plan.screening.next
         if screening is not None and not plan.searched:
             return screening
         best = self._search_for(plan.searched).best_candidate(
             history, inert=plan.screening.inert_changes
         )
-        is_promising = best is not None and best.expected_gain >= WORTHWHILE_GAIN
-        if screening is None and not is_promising:
-            screening = self._screen_near_incumbent(history, plan)
-        if best is None or (
-            screening is not None and not (is_promising and _is_turn_of_search(history.records))
-        ):
-            return screening
-        return best.proposal
-
-    def _near(
-        self, history: History, route: Route, screening: Screening, *, wants_next: bool
-    ) -> Screening:
-        live = set(screening.live)
-        suspects = [name for name in self.space.variable if name not in live]
-        return rescreen(self.space, history, route, suspects, self._hints, wants_next=wants_next)
-
-    def _screen_near_incumbent(self, history: History, plan: Plan) -> Proposal | None:
-        landmarks = _landmarks(history.records)
-        if not landmarks or not plan.screening.is_possible or plan.is_cut_short:
-            return None
-        route = Route.parse(landmarks[-1].route, self.space.database)
-        return self._near(history, route, plan.screening, wants_next=True).next
+        if best is None or screening is None:
+            return screening if best is None else best.proposal
+        is_promising = best.expected_gain >= WORTHWHILE_GAIN
+        if is_promising and _is_turn_of_search(history.records):
+            return best.proposal
+        return screening
 
     def _search_for(self, names: tuple[str, ...]) -> SurrogateSearch:
         if names not in self._searches:

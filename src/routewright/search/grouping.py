@@ -21,14 +21,16 @@ CanJoin = Callable[[Mapping[str, str], Change], bool]
 _SINGLE = (3 - 5**0.5) / 2
 """From this probability on, testing changes one by one takes the fewest builds."""
 
+_MOST_LOST = 3
+_MOST_LOST_SHARE = 0.1
+"""How many builds groups may lose against testing one by one before that is done instead, and how
+many more for each change that is still open, since groups may make good for it.
+
+Less would end many a screening of few live knobs at its first unlucky groups.
+"""
+
 _SLOWER = 0.01
 """A live group that is slower by this much, on the log scale, is split after all else."""
-
-_MOST_LOST = 3
-"""How many builds groups may lose against testing one by one before that is done instead.
-
-Less would end many a screening of few live knobs at its first unlucky group.
-"""
 
 
 @dataclass
@@ -150,6 +152,14 @@ class GroupTests:
         """Whether a group with this change is being built."""
         return change in self._running
 
+    @property
+    def lost(self) -> int:
+        """How many builds were lost so far against testing one by one.
+
+        Each suspected group will tell its last member for nothing, so it counts as one gained.
+        """
+        return self.builds - len(self.inert) - len(self.live) - len(self.suspects)
+
     def rates(self) -> Rates:
         """Return how likely changes are to be live by what is known so far."""
         return Rates(
@@ -242,8 +252,8 @@ def _informative(
     """
     if not ranked:
         return []
-    lost = tests.builds - len(tests.inert) - len(tests.live)
-    if lost >= _MOST_LOST or (all_of is None and rates.of(ranked[0]) >= _SINGLE):
+    most_lost = _MOST_LOST + _MOST_LOST_SHARE * len(tests.open)
+    if tests.lost >= most_lost or (all_of is None and rates.of(ranked[0]) >= _SINGLE):
         return [ranked[0]]
     certain = 1.0 if all_of is None else 1.0 - rates.all_inert(all_of)[-1]
     live = (1.0 - rates.all_inert(ranked)) / max(certain, 1e-12)

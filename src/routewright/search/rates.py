@@ -24,8 +24,11 @@ _LOG_INERT = np.log1p(-_RATES)
 _PRIOR = 0.5 * _RATES ** (0.5 - 1) * (1 - _RATES) ** (12 - 1)
 _PRIOR = np.log(0.5 * _PRIOR / _PRIOR.sum() + 0.5 / len(_RATES))
 
-_SHARED = 0.3
+_SHARED = 0.15
 """How much one family's results tell about another's rate, against its own."""
+
+_SIBLING = 0.3
+"""How likely a value of a knob is to be live once another was found inert, against others."""
 
 
 class Rates:
@@ -50,6 +53,7 @@ class Rates:
     ) -> None:
         self._family = family
         self._given = given
+        self._doubtful = {name for name, _ in inert} - {name for name, _ in live}
         learned: dict[str, Floats] = {name: np.zeros_like(_RATES) for name in family.values()}
         for change, name in family.items():
             if change not in given:
@@ -70,21 +74,28 @@ class Rates:
 
     def of(self, change: Change) -> float:
         """Return the probability that a change is live."""
+        share = _SIBLING if change[0] in self._doubtful else 1.0
         if change in self._given:
-            return self._given[change]
-        return float(self._weights[self._family[change]] @ _RATES)
+            return share * self._given[change]
+        return share * float(self._weights[self._family[change]] @ _RATES)
 
     def ranked(self, changes: Sequence[Change]) -> list[Change]:
-        """Return changes by probability, the likely first; equal ones by size of family."""
+        """Return changes by probability, the likely first.
+
+        Of equal ones those of small families come first, then those listed first.
+        """
         sizes: dict[str, int] = {}
         for change in changes:
             name = self._family[change]
             sizes[name] = sizes.get(name, 0) + 1
         by_family = {name: float(weights @ _RATES) for name, weights in self._weights.items()}
 
-        def key(change: Change) -> tuple[float, int, str]:
+        place = {name: index for index, name in enumerate(dict.fromkeys(self._family.values()))}
+
+        def key(change: Change) -> tuple[float, int, int]:
             name = self._family[change]
-            return -self._given.get(change, by_family[name]), sizes[name], name
+            share = _SIBLING if change[0] in self._doubtful else 1.0
+            return -share * self._given.get(change, by_family[name]), sizes[name], place[name]
 
         return sorted(changes, key=key)
 
@@ -95,11 +106,12 @@ class Rates:
         fixed = 1.0
         result = []
         for change in ranked:
+            share = _SIBLING if change[0] in self._doubtful else 1.0
             if change in self._given:
-                fixed *= 1.0 - self._given[change]
+                fixed *= 1.0 - share * self._given[change]
             else:
                 name = self._family[change]
-                left = running.get(name, self._weights[name]) * (1.0 - _RATES)
+                left = running.get(name, self._weights[name]) * (1.0 - share * _RATES)
                 running[name] = left
                 inert[name] = float(left.sum())
             result.append(fixed * float(np.prod(list(inert.values()))))

@@ -144,8 +144,9 @@ def rescreen(
     known = _Known(history)
     at = values_in(space, incumbent)
     names = [name for name in space.variable if name in set(suspects)]
+    # One value stands for all of a knob: what else it can be is tried by the search.
     changes = {
-        name: tuple((name, value) for value in other_values(space, name, at[name]))
+        name: tuple((name, value) for value in other_values(space, name, at[name])[:1])
         for name in names
     }
     found = _Findings()
@@ -176,10 +177,10 @@ class _Known:
             elif record.failure:
                 self.failed[record.route] = None
             self.built.add(record.route)
-            if record.log_relative_latency is not None:
-                self.log_ratios[record.route] = record.log_relative_latency
             if record.phase is Phase.SCREENING:
                 self.screened.add(record.route)
+            if record.log_relative_latency is not None:
+                self.log_ratios[record.route] = record.log_relative_latency
 
     def lacks_fingerprints(self, route: Route) -> bool:
         """Whether ``route`` was tried, yet its fingerprint is not known."""
@@ -224,7 +225,7 @@ def _study(
             for change in place.changes
             if change[0] in hints.live_probability
         },
-        family={change: change[0].rpartition(":")[0] for change in place.changes},
+        family={change: family_of(change[0]) for change in place.changes},
         live_knobs=found.live & {name for name, _ in place.changes},
     )
     allowed = {name for name, _ in place.changes}
@@ -262,10 +263,15 @@ def _study(
     return _proposal(route, f"screening: {chosen.reason}")
 
 
+def family_of(name: str) -> str:
+    """Return the family of a knob: the name of what it is written below."""
+    return name.rpartition(":")[0]
+
+
 def _rarely_live(names: Sequence[str]) -> dict[str, float]:
     """Return how likely each knob is to be hidden; its family as a whole counts, not its size."""
-    families = Counter(name.rpartition(":")[0] for name in names)
-    return {name: _RARELY_LIVE / families[name.rpartition(":")[0]] for name in names}
+    sizes = Counter(map(family_of, names))
+    return {name: _RARELY_LIVE / sizes[family_of(name)] for name in names}
 
 
 def _proposal(route: Route, origin: str) -> Proposal:
@@ -275,8 +281,12 @@ def _proposal(route: Route, origin: str) -> Proposal:
 def _changes_in_turn(
     changes: dict[str, tuple[Change, ...]], names: Iterable[str]
 ) -> tuple[Change, ...]:
-    """Return every knob's first change, then every knob's second, and so on."""
-    lists = [changes[name] for name in names]
+    """Return every knob's first change, then every knob's second, and so on.
+
+    The last knob goes first, as in trtexec's sweeps: where nothing is known of knobs, neither
+    method is to profit from the order in which a compiler happens to list them.
+    """
+    lists = [changes[name] for name in reversed(list(names))]
     longest = max((len(each) for each in lists), default=0)
     return tuple(each[turn] for turn in range(longest) for each in lists if turn < len(each))
 

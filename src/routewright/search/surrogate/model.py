@@ -83,8 +83,9 @@ class ScaleGuesses:
 
 LATENCY_GUESSES = ScaleGuesses(
     main=Guess(0.08, 1.0),
-    pair=Guess(0.02, 0.5),
-    rest=Guess(0.05, 0.7),
+    # Small, or else routes far from all tried ones look best just for being unknown.
+    pair=Guess(0.007, 0.7),
+    rest=Guess(0.015, 0.6),
     misfit=Guess(0.005, 0.7),
     lean=0.02,
 )
