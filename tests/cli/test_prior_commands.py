@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from running import Run
 
+from conftest import ROOT
 from models import conv_net, mlp_static, save
 from prior_studies import BASELINE, random_study, source, timed
 from routewright.priors.features import features_of
@@ -260,3 +261,26 @@ def test_checking_a_model_says_what_would_be_tried_and_why(run: Run, tmp_path: P
     assert "near at 0.00" in ran.out
     assert "dropped 1 knobs that are not searched here: -gone" in ran.out
     assert "near (weight" in ran.out
+
+
+@pytest.mark.slow
+def test_priors_are_evaluated_on_recorded_tables(run: Run, tmp_path: Path) -> None:
+    tables = [str(ROOT / "studies" / "tables" / n) for n in ("ppocr-v4-det", "ppocr-v2-cls")]
+    ran = run(
+        *("prior", "evaluate", *tables, "--repeats", 2, "--trials", 10),
+        *("--on", "ppocr-v4-det", "--only", "model out", "--out", tmp_path / "out"),
+    )
+    assert ran.code == 0, ran.err
+    assert "| ppocr-v4-det | model out |" in ran.out
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["verdicts"][0]["seeds"] == 2
+    assert len((tmp_path / "out" / "arrivals.jsonl").read_text().splitlines()) == 4
+
+
+def test_evaluating_needs_two_tables_and_known_conditions(run: Run) -> None:
+    table = str(ROOT / "studies" / "tables" / "ppocr-v4-det")
+    assert "at least two tables" in run("prior", "evaluate", table).error
+    other = str(ROOT / "studies" / "tables" / "ppocr-v2-cls")
+    ran = run("prior", "evaluate", table, other, "--only", "model")
+    assert ran.code == 2
+    assert "there is no condition 'model'" in ran.error

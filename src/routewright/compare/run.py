@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from routewright.compare.plan import Extent, RunKey
 from routewright.compare.work import Work
 from routewright.errors import BackendError, RoutewrightError, StorageError
 from routewright.records import Phase, TrialRecord
-from routewright.search.base import History
+from routewright.search.base import History, RouteSampler
 from routewright.search.registry import make_sampler
 from routewright.searching import best_of, expected_s, value_of
 from routewright.timing import TimingLimits
@@ -88,7 +88,15 @@ class Run:
             raise StorageError(f"it is no run of a comparison: {error!r}") from error
 
 
-def carry_out(work: Work, key: RunKey, extent: Extent, timing: TimingLimits) -> Run:
+def carry_out(
+    work: Work,
+    key: RunKey,
+    extent: Extent,
+    timing: TimingLimits,
+    *,
+    sampler: RouteSampler | None = None,
+    is_done: Callable[[Sequence[TrialRecord]], bool] = lambda records: False,
+) -> Run:
     """Carry out one run.
 
     Args:
@@ -96,6 +104,8 @@ def carry_out(work: Work, key: RunKey, extent: Extent, timing: TimingLimits) -> 
         key: Sampler and seed.
         extent: How far to go.
         timing: When timing a candidate ends, before the budget's share is taken into account.
+        sampler: The search method; made after the key's name, if None.
+        is_done: Ends the run early, given its trials so far.
 
     Raises:
         RoutewrightError: The baseline cannot be measured, or the sampler cannot be made.
@@ -107,7 +117,8 @@ def carry_out(work: Work, key: RunKey, extent: Extent, timing: TimingLimits) -> 
         end_s = began_s + extent.budget_s
         timing = replace(timing, max_s=min(timing.max_s, TIMING_SHARE * extent.budget_s))
     rules = TrialRules(limits=work.limits, timing=timing, seed=key.seed)
-    sampler = make_sampler(key.sampler, work.space, seed=key.seed, hints=work.hints)
+    if sampler is None:
+        sampler = make_sampler(key.sampler, work.space, seed=key.seed, hints=work.hints)
     measured, _ = measure_baseline(
         bench, rules, end_s=end_s, engine_folder=None, explain=_no_baseline(key)
     )
@@ -118,6 +129,9 @@ def carry_out(work: Work, key: RunKey, extent: Extent, timing: TimingLimits) -> 
     idle = 0
     stopped = "every trial is used"
     while extent.trials is None or len(records) <= extent.trials:
+        if is_done(records):
+            stopped = "what was asked for is reached"
+            break
         left_s = None if math.isinf(end_s) else end_s - bench.now_s()
         thinking_s = time.perf_counter()
         proposal = sampler.propose(History(tuple(records), remaining_s=left_s))

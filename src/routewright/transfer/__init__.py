@@ -1,0 +1,1 @@
+"""What priors are worth: searches with and without one, on recorded tables."""
