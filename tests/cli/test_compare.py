@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from running import Run
 
+from models import mlp_static, save
+
 pytest_plugins = ("running",)
 
 TABLES = Path(__file__).resolve().parent.parent.parent / "studies" / "tables"
@@ -76,3 +78,50 @@ def test_a_comparison_from_start_to_more_repeats(run: Run, tmp_path: Path) -> No
     assert ran.code == 0, ran.err
     assert json.loads((out / "summary.json").read_text())["runs"] == 4
     assert (out / "runs" / "ppocr-v2-cls" / "fast" / "4.json.gz").read_bytes() == first
+
+
+@pytest.mark.slow
+def test_a_comparison_on_a_real_model(run: Run, tmp_path: Path) -> None:
+    save(mlp_static(), tmp_path / "m.onnx")
+    (tmp_path / "study.toml").write_text(
+        'model = "m.onnx"\nloss = "cos"\nbound = 1e-2\nshared_device = true\n'
+    )
+    ran = run(
+        *("compare", "--samplers", "fast,random", "--live", "study.toml"),
+        *("--repeats", 1, "--budget", "8s", "--out", "out"),
+    )
+    assert ran.code == 0, ran.err
+    out = tmp_path / "out"
+    results = list(csv.DictReader((out / "summary.csv").open()))
+    assert [row["sampler"] for row in results] == ["fast", "random"]
+    for row in results:
+        low, middle, high = (
+            float(row[name]) for name in ("ci95_low", "relative_latency", "ci95_high")
+        )
+        assert low <= middle <= high
+        assert float(row["seconds"]) <= 8.5
+    trials = list(csv.DictReader((out / "results.csv").open()))
+    assert {row["sampler"] for row in trials} == {"fast", "random"}
+    assert {row["regret"] for row in trials} == {""}
+
+    # One that was cut off begins anew; the other one stays.
+    kept = (out / "runs" / "m" / "fast" / "seed-0" / "result.json").stat().st_mtime_ns
+    (out / "runs" / "m" / "random" / "seed-0" / "result.json").unlink()
+    ran = run("compare", "--resume", "--out", "out")
+    assert ran.code == 0, ran.err
+    assert (out / "runs" / "m" / "fast" / "seed-0" / "result.json").stat().st_mtime_ns == kept
+    assert len(json.loads((out / "summary.json").read_text())["results"]) == 2
+
+
+def test_what_goes_with_a_real_model_only_and_the_other_way_round(
+    run: Run, tmp_path: Path
+) -> None:
+    save(mlp_static(), tmp_path / "m.onnx")
+    live = ("--live", "m.onnx", "--out", "out")
+    assert "without --table" in refused(run, *live, "--trials", 3)
+    assert "--trials 150 or --budget 30m" in refused(run, *live)
+    assert "--shape goes with --live" in refused(
+        run, "--table", TABLE, "--trials", 3, "--shape", "x:1", "--out", "out"
+    )
+    assert "none.onnx" in refused(run, "--live", "none.onnx", "--budget", "5s", "--out", "out")
+    assert not (tmp_path / "out").exists()

@@ -17,6 +17,7 @@ from rich.progress import Progress as Bar
 from routewright.budget import parse_duration_s
 from routewright.compare.folder import ComparisonFolder
 from routewright.compare.job import Compared, compare
+from routewright.compare.live import compare_live, live_table
 from routewright.compare.markdown import lead_table, ranking_table
 from routewright.compare.plan import (
     DEFAULT_HALF_WIDTH,
@@ -29,8 +30,11 @@ from routewright.compare.summary import Summary
 from routewright.compare.tablework import open_table
 from routewright.errors import SettingsError
 from routewright.report.comparison import draw_comparison
+from routewright.report.publishing import Publisher
 from routewright.search.registry import check_sampler
+from routewright.settings import TuneSettings, read_study_file, relative_to, resolve_model
 from routewright.storage import HIDDEN, redact, storage_url
+from routewright.studyfile import storable
 
 INTERRUPTED = 130
 
@@ -50,6 +54,13 @@ def compare_samplers(
     table: Annotated[
         list[str] | None,
         typer.Option(help="Folder of a recorded table to work on. Repeatable.", metavar="DIR"),
+    ] = None,
+    live: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of tables: a real model, or a study file; the options below say more.",
+            metavar="MODEL|STUDY.toml",
+        ),
     ] = None,
     repeats: Annotated[
         int | None,
@@ -78,22 +89,70 @@ def compare_samplers(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the comparison in --out.")
     ] = False,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="With --live, as for tune: input shape.")
+    ] = None,
+    samples: Annotated[
+        list[str] | None, typer.Option(help="With --live, as for tune: inputs.")
+    ] = None,
+    references: Annotated[
+        list[str] | None, typer.Option(help="With --live, as for tune: reference outputs.")
+    ] = None,
+    input_range: Annotated[
+        list[str] | None, typer.Option(help="With --live, as for tune: range of a made-up input.")
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="With --live, as for tune: loss of the bound.")
+    ] = None,
+    bound: Annotated[
+        str | None, typer.Option(help="With --live, as for tune: largest loss allowed.")
+    ] = None,
+    expr: Annotated[
+        str | None, typer.Option(help="With --live, as for tune: route expression.")
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option(help="With --live, as for tune: what builds and runs engines.")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="With --live, as for tune: option of the backend.")
+    ] = None,
 ) -> int:
     """Compare search methods on recorded tables, with the same seeds and rules for each.
 
     Writes results.csv (a line for each run and trial), summary.md, .csv and .json, figures, and
     every run as an Optuna study.
+
+    With --live, every run is a whole tuning of a real model with the same --budget, and what
+    counts is the relative latency that it confirmed.
     """
+    tuned = {
+        "shape": shape,
+        "samples": samples,
+        "references": references,
+        "input_range": input_range,
+        "loss": loss,
+        "bound": bound,
+        "expr": expr,
+        "backend": backend,
+        "option": option,
+    }
+    tuned = {name: value for name, value in tuned.items() if value}
     if out is None:
         raise SettingsError("name the output folder with --out")
     if jobs < 1:
         raise SettingsError(f"jobs must be at least 1, not {jobs}")
     folder = ComparisonFolder(Path(out))
     stored = folder.stored() if resume else {}
-    tables = {name: Path(path) for name, path in _tables(table, stored).items()}
+    settings = _live_settings(live, tuned, stored)
+    tables = {} if settings else {n: Path(path) for n, path in _tables(table, stored).items()}
+    if settings and (table or trials is not None or jobs > 1):
+        raise SettingsError(
+            "--live goes with --budget, without --table, --trials and --jobs: real builds take "
+            "turns, each with the same time"
+        )
     plan = Plan(
         samplers=_samplers(samplers, stored),
-        works=tuple(tables),
+        works=tuple(tables) if settings is None else (resolve_model(settings.model).stem,),
         repeats=_first(repeats, stored.get("repeats"), DEFAULT_REPEATS),
         extent=_extent(trials, budget, stored),
         seed=_first(seed, stored.get("seed"), 0),
@@ -105,7 +164,12 @@ def compare_samplers(
         ),
     )
     url = _storage(storage, stored)
+    note: dict[str, Any] = {"storage": None if url is None else redact(url)}
     console = Console(stderr=True, highlight=False)
+    if settings is not None:
+        note["live"] = storable(settings)
+        return _compare_live(plan, settings, folder, url, resume, note, console)
+    note["tables"] = {name: str(path) for name, path in tables.items()}
     with _progress(console, plan) as on_run:
         compared = compare(
             plan,
@@ -115,34 +179,78 @@ def compare_samplers(
             jobs=jobs,
             resume=resume,
             on_run=on_run,
-            note={
-                "tables": {name: str(path) for name, path in tables.items()},
-                "storage": None if url is None else redact(url),
-            },
+            note=note,
             draw=partial(draw_comparison, note=lambda text: console.print(f"note: {text}")),
         )
     return _told(compared, folder)
+
+
+def _compare_live(
+    plan: Plan,
+    settings: TuneSettings,
+    folder: ComparisonFolder,
+    url: str | None,
+    resume: bool,
+    note: Mapping[str, Any],
+    console: Console,
+) -> int:
+    with _progress(console, plan) as on_run:
+        summary, interrupted = compare_live(
+            plan,
+            settings,
+            folder,
+            storage=url,
+            resume=resume,
+            note=note,
+            on_run=on_run,
+            listen=Publisher,
+        )
+    screen = Console(highlight=False)
+    if summary.standings:
+        screen.print(Markdown("\n".join(live_table(summary))))
+    _say_where(screen, folder, plan.repeats * len(plan.samplers) - len(summary.results))
+    return INTERRUPTED if interrupted else 0
 
 
 def _told(compared: Compared, folder: ComparisonFolder) -> int:
     screen = Console(highlight=False)
     if compared.summary is not None:
         _show(screen, compared.summary)
-    if compared.missing:
+    _say_where(screen, folder, compared.missing)
+    return INTERRUPTED if compared.interrupted else 0
+
+
+def _say_where(screen: Console, folder: ComparisonFolder, missing: int) -> None:
+    if missing:
         screen.print(
-            f"{compared.missing} runs are not done; go on with: routewright compare --resume "
+            f"{missing} runs are not done; go on with: routewright compare --resume "
             f"--out {folder.path}",
             soft_wrap=True,
             markup=False,
         )
     screen.print(f"written to {folder.path}", soft_wrap=True, markup=False)
-    return INTERRUPTED if compared.interrupted else 0
 
 
 def _show(screen: Console, summary: Summary) -> None:
     screen.print(Markdown("\n".join(ranking_table(summary))))
     if summary.leads:
         screen.print(Markdown("\n".join(lead_table(summary))))
+
+
+def _live_settings(
+    model: str | None, tuned: Mapping[str, Any], stored: Mapping[str, Any]
+) -> TuneSettings | None:
+    """Return what a comparison on a real model tunes, or None where it is on tables."""
+    if model is None and "live" in stored:
+        return TuneSettings.from_dict({**stored["live"], **tuned})
+    if model is None:
+        if tuned:
+            raise SettingsError(f"--{next(iter(tuned)).replace('_', '-')} goes with --live only")
+        return None
+    given: Mapping[str, Any] = {"model": model}
+    if model.endswith(".toml"):
+        given = read_study_file(Path(model)).to_dict()
+    return relative_to(TuneSettings.from_dict({**given, **tuned}), Path.cwd())
 
 
 def _samplers(given: str | None, stored: Mapping[str, Any]) -> tuple[str, ...]:

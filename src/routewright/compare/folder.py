@@ -12,6 +12,7 @@ import fcntl
 import gzip
 import io
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -64,11 +65,6 @@ class ComparisonFolder:
     def artifacts(self) -> Path:
         """Folder of the artifacts that the storage's summary study refers to."""
         return self.path / "artifacts"
-
-    @property
-    def live(self) -> Path:
-        """Folder of the tunings of a comparison on a real model."""
-        return self.path / "live"
 
     @property
     def name(self) -> str:
@@ -204,4 +200,6 @@ def _file_name(name: str) -> str:
 
 
 def _short(value: Any) -> Any:
-    return f"{value:.6g}" if isinstance(value, float) else value
+    if isinstance(value, float):
+        return f"{value:.6g}" if math.isfinite(value) else ""
+    return value

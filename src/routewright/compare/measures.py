@@ -101,7 +101,7 @@ def rows_of(run: Run, truth: Callable[[str], float], best: float) -> list[Row]:
     builds = 0
     for record, proposal_s in zip(run.records, run.proposal_s, strict=True):
         builds += was_built(record)
-        if record.eligible:
+        if record.eligible and record.phase is not Phase.CONFIRMATION:
             true = truth(record.route)
             tried_true = min(tried_true, true)
             if incumbent is None or _measured(record) < _measured(incumbent):
