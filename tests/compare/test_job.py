@@ -179,6 +179,18 @@ def test_a_budget_on_the_works_clock_is_kept(tmp_path: Path) -> None:
         assert run.stopped in ("the budget is used", "every route worth it was tried")
 
 
+def test_a_run_can_end_once_it_is_near_the_best_route(tmp_path: Path) -> None:
+    plan = Plan(("random",), ("a",), 3, Extent(trials=60, until=0.05))
+    folder = ComparisonFolder(tmp_path / "until")
+    compare(plan, WORKS, folder)
+    with folder.results.open() as stream:
+        rows = list(csv.DictReader(stream))
+    for seed in map(str, plan.seeds):
+        regrets = [float(row["regret"]) for row in rows if row["seed"] == seed]
+        assert all(regret > 0.05 for regret in regrets[:-1])
+        assert regrets[-1] <= 0.05 or len(regrets) == 61
+
+
 KILLED = """
 import sys
 sys.path.insert(0, {tests!r})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from routewright.compare.sees import sees
 from routewright.compare.statistics import Interval, Quantile, Ranking
 from routewright.compare.summary import MAIN_TARGET, TARGETS, Lead, Standing, Summary
 from routewright.records import Outcome
@@ -33,6 +34,7 @@ def markdown(summary: Summary) -> str:
         "",
         RULES,
         "",
+        *_until(summary),
         "## Mean ranks",
         "",
         *ranking_table(summary),
@@ -47,6 +49,8 @@ def markdown(summary: Summary) -> str:
             best = f"{summary.best[work]:.4f}"
             lines += [f"The fastest eligible route takes {best} of the default's time.", ""]
             lines += work_table(standings)
+    lines += ["", "## What each sampler sees of trials that were not timed to the end", ""]
+    lines += [f"* `{sampler}`: {sees(sampler)}" for sampler in plan.samplers]
     return "\n".join(lines) + "\n"
 
 
@@ -154,6 +158,17 @@ def _counted(standing: Standing, target: float) -> str:
     told: Quantile = standing.builds_to[target]
     share = standing.share_within[target]
     return f"{told} ({share:.0%} of runs)" if told.is_bound else str(told)
+
+
+def _until(summary: Summary) -> list[str]:
+    until = summary.plan.extent.until
+    if until is None:
+        return []
+    return [
+        f"A run ended once it was within {until:.1%} of the best route, so its regret at the end "
+        "tells no more than whether it got there.",
+        "",
+    ]
 
 
 def _with_interval(interval: Interval) -> str:

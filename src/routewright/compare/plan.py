@@ -43,16 +43,22 @@ class Extent:
     Attributes:
         trials: Trials after the baseline, or None.
         budget_s: Seconds on the work's own clock, baseline included, or None.
+        until: A run also ends once its incumbent is within this share of the best route, or None.
+            That spares the time in which nothing more is learned about how soon it got there, and
+            gives up what the rest of the run would have shown.
     """
 
     trials: int | None = None
     budget_s: float | None = None
+    until: float | None = None
 
     def __post_init__(self) -> None:
         if self.trials is None and self.budget_s is None:
             raise SettingsError("say how far each run goes: --trials 150 or --budget 30m")
         if self.trials is not None and self.trials < 1:
             raise SettingsError(f"trials must be at least 1, not {self.trials}")
+        if self.until is not None and not 0 <= self.until < 1:
+            raise SettingsError(f"until must be a share from 0 to 1, not {self.until}")
 
     def __str__(self) -> str:
         told = []
@@ -60,6 +66,8 @@ class Extent:
             told.append(f"{self.trials} trials")
         if self.budget_s is not None:
             told.append(f"{self.budget_s:g} s")
+        if self.until is not None:
+            told.append(f"until within {self.until:.1%} of the best route")
         return " or ".join(told)
 
 

@@ -159,12 +159,21 @@ def carry_out(
         known.add(record)
         if record.eligible and (best is None or value_of(record) < value_of(best)):
             best = record
+            if _is_there(work, best, extent):
+                stopped = f"within {extent.until:.1%} of the best route"
+                break
         idle = 0 if bench.now_s() > before_s else idle + 1
         if extent.trials is None and idle >= _MOST_IDLE_TRIALS:
             stopped = "it only repeats routes"
             break
     bench.close()
     return Run(key, tuple(records), tuple(proposal_s), stopped)
+
+
+def _is_there(work: Work, incumbent: TrialRecord, extent: Extent) -> bool:
+    if extent.until is None:
+        return False
+    return work.truth(incumbent.route) <= work.best * (1 + extent.until)
 
 
 def was_built(record: TrialRecord) -> bool:
