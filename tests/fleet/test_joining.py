@@ -17,6 +17,7 @@ from routewright.fleet.running import refuse_unfit
 from routewright.storage import open_storage, sqlite_url
 from routewright.study import MARK
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 TERMS_OF_G = Terms("g", 60.0, None, 30.0)
 SETTINGS = {"model": "m.onnx", "seed": 1}
 
@@ -172,6 +173,24 @@ def test_a_study_file_that_differs_from_the_groups_is_refused(
     file.write_text('model = "m.onnx"\nseed = 2\n')
     with pytest.raises(SettingsError, match="seed was 1 and is now 2"):
         assignment(str(file), storage, model=None, metric=None)
+
+
+def test_a_table_says_itself_what_its_study_file_leaves_out(
+    storage: BaseStorage, tmp_path: Path
+) -> None:
+    (tmp_path / "table").symlink_to(ROOT / "studies" / "tables" / "ppocr-v4-det")
+    file = tmp_path / "g.toml"
+    file.write_text('model = "table"\nbackend = "replay"\n')
+    first, _, _ = assignment(str(file), storage, model=None, metric=None)
+    join(
+        storage,
+        terms=TERMS_OF_G,
+        identity=identity(),
+        notes={"settings": first.to_dict()},
+        new_environment=False,
+    )
+    again, _, known = assignment(str(file), storage, model=None, metric=None)
+    assert (again, len(known)) == (first, 1)
 
 
 @pytest.mark.parametrize("name", ["a@b", ""])

@@ -15,6 +15,7 @@ from routewright.errors import SettingsError, StorageError
 from routewright.fleet.identity import is_group_name
 from routewright.fleet.joining import Member, members
 from routewright.settings import TuneSettings, differences, read_study_file
+from routewright.sources import resolved
 
 _LOADS_CODE = frozenset({"plugins"})
 """Options of backends that name native code to load."""
@@ -42,6 +43,7 @@ def assignment(
     """
     if target.endswith(".toml"):
         settings = read_study_file(Path(target))
+        settings = resolved(replace(settings, model=model or settings.model))
         group = settings.study or Path(target).stem
         _check_group(group)
         known = members(storage, group)

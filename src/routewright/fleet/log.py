@@ -54,6 +54,7 @@ class SharedLog(StudyLog):
         worker: This worker's name.
         watch: Says which workers are gone.
         left_s: Returns the real seconds of the budget that are left.
+        pace: Real seconds for each second of the clock that trials are held to.
         tell: Hears what the user should know of hindrances.
     """
 
@@ -68,6 +69,7 @@ class SharedLog(StudyLog):
         watch: Watch,
         left_s: Callable[[], float],
         tell: Callable[[str], None],
+        pace: float = 1.0,
     ) -> None:
         self.worker = worker
         self.watch = watch
@@ -78,10 +80,12 @@ class SharedLog(StudyLog):
         """Set once this worker wants out: a storage that is away is not waited for then."""
         self._storage = storage
         self._left_s = left_s
+        self._pace = pace
         self._tell = tell
         self._reaper = Reaper(storage, study, worker=worker, watch=watch)
         self._unfinished: list[FrozenTrial] = []
         self._settled: set[int] = set()
+        self._all_settled_before = 0
         self._lost: dict[int, FrozenTrial] = {}
         self._held: dict[int, int] = {}
         super().__init__(study, identity, spool.path)
@@ -96,14 +100,19 @@ class SharedLog(StudyLog):
         """
         trials = self._retry(lambda: self.study.get_trials(deepcopy=False), "read the study")
         self._unfinished = []
-        self.bids = []
-        for trial in trials:
+        bids = {bid.number: bid for bid in self.bids}
+        # Numbers start at 0 and have no gaps, and most trials have ended long ago.
+        for trial in trials[self._all_settled_before :]:
             if ROLE in trial.user_attrs:
-                self.bids.append(trial)
+                bids[trial.number] = trial
             if not trial.state.is_finished():
                 self._unfinished.append(trial)
             elif trial.number not in self._settled:
                 self._settle(trial)
+        while self._all_settled_before in self._settled:
+            self._settled.remove(self._all_settled_before)
+            self._all_settled_before += 1
+        self.bids = list(bids.values())
 
     def tend(self) -> None:
         """Read the study anew and take trials from workers that are gone."""
@@ -168,7 +177,10 @@ class SharedLog(StudyLog):
             ticket = self._claim(sampler.space, fits)
             if ticket is not None:
                 return ticket
-            left_s = None if remaining_s is None else remaining_s + asked_s - time.monotonic()
+            left_s = None
+            if remaining_s is not None:
+                # Records tell real seconds, so a sampler hears of real seconds only.
+                left_s = remaining_s * self._pace + asked_s - time.monotonic()
             planned = sampler.plan(self.history(remaining_s=left_s))
             if planned is None:
                 if not self.elsewhere() or self._left_s() <= 0:
@@ -247,7 +259,8 @@ class SharedLog(StudyLog):
             self._tell(f"{error}; trials go to the storage without being kept here first")
         number = self._deliver(entry)
         self._held.pop(ticket.number, None)
-        self._settled.add(number)
+        if number >= self._all_settled_before:
+            self._settled.add(number)
         self._records.append(replace(record, number=number, log=""))
 
     def hand_in_spooled(self) -> int:

@@ -37,6 +37,7 @@ from routewright.outcome import OutcomeWriter
 from routewright.outfolder import OutFolder, fresh_folder
 from routewright.progress import Progress
 from routewright.records import TrialRecord
+from routewright.replay import replay_pace
 from routewright.result import RESULT_ATTRIBUTE, result_text
 from routewright.settings import TuneSettings
 from routewright.sources import Source
@@ -44,6 +45,7 @@ from routewright.study import Ticket
 from routewright.studyfile import storable
 from routewright.trial import KnownResults
 from routewright.tuning import NOTHING_LEFT, Tuner
+from routewright.warming import note_features
 from routewright.workbench import TrialFailure
 
 _JOIN_WAIT_S = 60.0
@@ -119,7 +121,7 @@ class SharedTuner(Tuner):
             notes={"settings": storable(self.settings), "knob_defaults": defaults},
             new_environment=self.options.new_environment,
         )
-        self._identity = identity
+        self._identity, self._is_new = identity, is_new
         self.progress.note(
             f"{'began' if is_new else 'joined'} the study {study.study_name} as {self.name}"
         )
@@ -137,7 +139,10 @@ class SharedTuner(Tuner):
         self._lease = Lease(
             study, self.name, watch=watch, clock=self._clock, hear=self._hear_attributes
         )
-        pace = max(float(getattr(self.prepared.worker, "pace", 1.0)), _LEAST_PACE)
+        pace = 1.0
+        if self.source.subject.simulated:
+            # Each worker has a simulated clock of its own; what they share is real time.
+            pace = max(replay_pace(self.settings.backend_options()), _LEAST_PACE)
         self.budget = SharedBudget(
             terms.budget_s,
             clock=self._clock,
@@ -160,8 +165,11 @@ class SharedTuner(Tuner):
                 worker=self.name,
                 watch=watch,
                 left_s=lambda: self.budget.wall_left_s,
+                pace=pace,
                 tell=self._remark,
             )
+            if self._is_new:
+                note_features(self.log, self.settings, self.prepared)
             yield
         finally:
             if hasattr(self, "log"):
