@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,17 +171,24 @@ def wide_records(trials: int, knobs: int, *, seed: int = 0) -> list[TrialRecord]
     return records
 
 
-def study_in(folder: Path, name: str = "study") -> str:
-    """Make an output folder with a killed study of one trial; return its storage."""
+def study_in(folder: Path, name: str = "study", *, records: Sequence[TrialRecord] = ()) -> str:
+    """Make an output folder with a killed study; return its storage.
+
+    Args:
+        folder: The folder.
+        name: Name of the study.
+        records: Its trials; by default one of the route ``-a=off``.
+    """
     folder.mkdir(exist_ok=True)
     url = sqlite_url(folder / "study.db")
     log = StudyLog.create(
         open_storage(url), name, identity=IDENTITY, pending=folder / "pending.json"
     )
     log.note("settings", {"model": "m.onnx"})
-    proposal = Proposal(Route.parse("-a=off", DATABASE))
-    ticket = log.begin(proposal, SearchSpace.whole(DATABASE))
-    log.commit(ticket, record(0, "-a=off"))
+    space = SearchSpace.whole(DATABASE)
+    for one in records or [record(0, "-a=off")]:
+        route = Route() if records else Route.parse(one.route, DATABASE)
+        log.commit(log.begin(Proposal(route, phase=one.phase), space), one)
     note = {"study": name, "settings": {}, "storage": "", "begun": True, "used_s": 12.0}
     write_study_note(folder / "study.json", note)
     return url

@@ -80,8 +80,8 @@ def test_wide_studies_draw_the_clearest_settings_and_count_the_rest() -> None:
 def test_timing_blocks_are_ratios_beside_the_baselines_own() -> None:
     figure = timing_blocks(finished_view().records, "-a=on", ci95=(0.88, 0.92))
     drawn = traces(figure)
-    assert drawn["default against itself"].y[0] == pytest.approx(math.exp(0.01))
-    assert drawn["trial 6, fresh build 1"].y[0] == pytest.approx(math.exp(-0.1))
+    assert drawn["default itself"].y[0] == pytest.approx(math.exp(0.01))
+    assert drawn["build 1"].y[0] == pytest.approx(math.exp(-0.1))
 
 
 def test_hostile_names_are_shown_literally_in_figures() -> None:

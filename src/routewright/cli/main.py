@@ -15,6 +15,7 @@ import typer
 from routewright.budget import process_started_s
 from routewright.cli import (
     compare,
+    dashboard,
     export_study,
     group,
     import_study,
@@ -53,6 +54,7 @@ app.command("knobs")(knobs.knobs)
 app.command("routes")(routes.routes)
 app.command("show")(show.show)
 app.command("report")(report.report)
+app.command("dashboard")(dashboard.dashboard)
 app.command("worker")(worker.worker)
 app.command("group")(group.group)
 app.command("proxy")(proxy.proxy)

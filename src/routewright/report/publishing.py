@@ -142,5 +142,5 @@ def _write_figures(log: StudyLog, out: OutFolder, store: LinkingStore, story: St
     path = out.path / REPORT_FILE
     write_text_atomic(path, study_html(story, figures=figures))
     attach(store, log.study, path)
-    for shown in figures:
+    for shown in study_figures(story, compact=True):
         save_plotly_graph_object(log.study, shown.figure, graph_object_id=shown.key)

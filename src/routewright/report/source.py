@@ -123,7 +123,9 @@ def view_of(study: optuna.Study, **known: Any) -> StudyView:
     attributes = study.user_attrs
     stored = _mapping(attributes.get(RESULT_ATTRIBUTE))
     if stored:
-        known.setdefault("result", _checked(stored, f"the result of study {study.study_name!r}"))
+        known.setdefault(
+            "result", checked_result(stored, f"the result of study {study.study_name!r}")
+        )
     return StudyView(
         name=study.study_name,
         records=tuple(history.records),
@@ -183,7 +185,7 @@ def storage_of_folder(folder: Path) -> tuple[str, str] | None:
 
 def _of_folder(folder: Path, study: str | None) -> StudyView:
     path = folder / "result.json"
-    result = _checked(read_result(path), str(path)) if path.exists() else None
+    result = checked_result(read_result(path), str(path)) if path.exists() else None
     place = storage_of_folder(folder)
     note: Mapping[str, Any] = {}
     if (folder / "study.json").exists():
@@ -246,7 +248,7 @@ def only_study(storage: BaseStorage) -> str:
     return ours[0]
 
 
-def _checked(result: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def checked_result(result: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """Return ``result`` if it holds what is told of it.
 
     Raises:
@@ -262,6 +264,7 @@ def _checked(result: Mapping[str, Any], where: str) -> Mapping[str, Any]:
             and isinstance(best["losses"], Mapping)
             and isinstance(bound, Mapping)
             and result["verdict"] in list(Verdict)
+            and isinstance(result["study"]["name"], str)
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(f"{where} is not what a tuning wrote: {error!r}") from error

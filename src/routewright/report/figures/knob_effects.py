@@ -14,10 +14,15 @@ from routewright.result import KnobCensus
 MOST_SETTINGS = 24
 """Settings that are drawn; the rest are counted."""
 
+COMPACT_SETTINGS = 9
+"""Settings that are drawn where there is little room."""
+
 _ROW_PX = 24
 
 
-def knob_effect_figure(effects: Sequence[Effect], census: KnobCensus) -> go.Figure:
+def knob_effect_figure(
+    effects: Sequence[Effect], census: KnobCensus, *, most: int = MOST_SETTINGS
+) -> go.Figure:
     """Draw the factor that each timed setting has on the latency.
 
     Clear effects come first, then the largest of the others. The last rows count what is not
@@ -26,9 +31,10 @@ def knob_effect_figure(effects: Sequence[Effect], census: KnobCensus) -> go.Figu
     Args:
         effects: As :func:`routewright.report.effects.knob_effects` returns them.
         census: Live, inert and unknown knobs.
+        most: Most settings that are drawn.
     """
     ranked = sorted(effects, key=lambda e: (not e.clear, -abs(math.log(e.ratio)), e.setting))
-    drawn = sorted(ranked[:MOST_SETTINGS], key=lambda e: (e.ratio, e.setting))
+    drawn = sorted(ranked[:most], key=lambda e: (e.ratio, e.setting))
     counts = [
         (len(effects) - len(drawn), "more settings with smaller or less clear effects"),
         (len(census.inert), "inert knobs: the engine stays the same"),

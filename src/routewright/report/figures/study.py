@@ -7,10 +7,17 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from routewright.report.figures.best_so_far import best_so_far
-from routewright.report.figures.knob_effects import knob_effect_figure
+from routewright.report.figures.knob_effects import (
+    COMPACT_SETTINGS,
+    MOST_SETTINGS,
+    knob_effect_figure,
+)
 from routewright.report.figures.speed_loss import speed_against_loss
 from routewright.report.figures.timing_blocks import timing_blocks
 from routewright.report.story import Status, Story
+
+_DASHBOARD_PX = 450
+"""Height that Optuna's dashboard gives a figure; what is taller is cut off."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +35,13 @@ class Shown:
     caption: str
 
 
-def study_figures(story: Story) -> list[Shown]:
-    """Return the figures of a study, those left out that would be empty."""
+def study_figures(story: Story, *, compact: bool = False) -> list[Shown]:
+    """Return the figures of a study, those left out that would be empty.
+
+    Args:
+        story: What the study has to say.
+        compact: Whether they have to do with the room that Optuna's dashboard gives a figure.
+    """
     view, best = story.view, story.best
     bound = view.identity.get("bound") or (view.result or {}).get("bound") or {}
     shown = []
@@ -59,7 +71,11 @@ def study_figures(story: Story) -> list[Shown]:
         shown.append(
             Shown(
                 "knob-effects",
-                knob_effect_figure(story.effects, story.census),
+                knob_effect_figure(
+                    story.effects,
+                    story.census,
+                    most=COMPACT_SETTINGS if compact else MOST_SETTINGS,
+                ),
                 "A linear model over all timed trials, with 95% intervals. A setting timed only "
                 "a few times keeps a wide interval.",
             )
@@ -73,4 +89,7 @@ def study_figures(story: Story) -> list[Shown]:
                 "two builds of the default route: the scatter of the machine itself.",
             )
         )
+    if compact:
+        for one in shown:
+            one.figure.update_layout(height=_DASHBOARD_PX)
     return shown

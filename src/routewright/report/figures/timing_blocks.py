@@ -27,9 +27,9 @@ def timing_blocks(
         ci95: Interval of its relative latency, drawn as a band.
     """
     figure = new_figure(
-        "Timing blocks of the best route against the default",
-        "pair of blocks, in the order of measuring",
-        "candidate / default (below 1 is faster)",
+        "Timing blocks of the best route",
+        "pair of blocks in the order of measuring",
+        "candidate / default",
     )
     baseline = next((r for r in records if r.phase is Phase.BASELINE and r.log_ratios), None)
     measured = [
@@ -48,11 +48,9 @@ def timing_blocks(
         )
     figure.add_hline(y=1, line={"color": GRAY, "width": 1, "dash": "dot"})
     if baseline is not None:
-        _draw(figure, baseline, "default against itself", (GRAY, "circle-open", "dot"))
+        _draw(figure, baseline, "default itself", (GRAY, "circle-open", "dot"))
     for index, record in enumerate(chosen):
-        name = f"trial {record.number}"
-        if record.phase is Phase.CONFIRMATION:
-            name += f", fresh build {index + 1}"
+        name = f"build {index + 1}" if confirmations else f"trial {record.number}"
         _draw(figure, record, name, series_style(index))
     shown = [*_middle(chosen, 0.03), *_middle([] if baseline is None else [baseline], 0.15)]
     if shown:
@@ -78,6 +76,6 @@ def _draw(figure: go.Figure, record: TrialRecord, name: str, style: tuple[str, s
         x=list(range(1, len(ratios) + 1)),
         y=ratios,
         mode="markers",
-        name=label(f"{name} ({len(ratios)} pairs)"),
+        name=label(f"{name} ({len(ratios)})"),
         marker={"color": color, "symbol": symbol, "size": 6, "opacity": 0.6},
     )
