@@ -16,7 +16,10 @@ from routewright.tables import Table
 from routewright.tensors import did_you_mean
 from routewright.transfer.conditions import Condition
 from routewright.transfer.report import markdown, overall, verdicts_of
-from routewright.transfer.runs import Arrival, Search, carry_out_searches
+from routewright.transfer.runs import Arrival, Search, carry_out_searches, setup_of
+
+ARRIVALS = "arrivals.jsonl"
+"""File of an output folder with one line for each search."""
 
 
 def evaluate(
@@ -37,7 +40,11 @@ def evaluate(
     ] = None,
     jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
     out: Annotated[
-        str | None, typer.Option(help="Folder for arrivals.jsonl, summary.json and summary.md.")
+        str | None,
+        typer.Option(
+            help="Folder for arrivals.jsonl, summary.json and summary.md; searches that it holds "
+            "are not repeated."
+        ),
     ] = None,
 ) -> int:
     """Search each table with and without a prior learned from the other ones.
@@ -56,46 +63,65 @@ def evaluate(
     for name in on or ():
         if name not in names:
             raise SettingsError(f"there is no table {name!r}{did_you_mean(name, names)}")
-    searches = [
-        Search(str(folder), condition, seed, trials, sampler)
+    setup = setup_of(folders, sampler=sampler, trials=trials)
+    known = _known(out, setup)
+    wanted = [
+        (name, Search(str(folder), condition, seed, trials, sampler))
         for seed in range(repeats)
         for folder, name in zip(folders, names, strict=True)
         if not on or name in on
         for condition in conditions
     ]
+    searches = [s for name, s in wanted if (name, str(s.condition), s.seed) not in known]
     console = Console(stderr=True, highlight=False)
+    if known:
+        console.print(f"{len(wanted) - len(searches)} searches are there already")
     step = max(len(searches) // 20, 1)
-    done: list[Arrival] = []
+    count = 0
 
     def hear(arrival: Arrival) -> None:
-        done.append(arrival)
-        if len(done) % step == 0:
-            console.print(f"{len(done)} of {len(searches)} searches", soft_wrap=True)
+        nonlocal count
+        count += 1
+        known[arrival.table, arrival.condition, arrival.seed] = arrival
+        if out is not None:
+            with (Path(out) / ARRIVALS).open("a", encoding="utf-8") as stream:
+                stream.write(f"{arrival.to_json()}\n")
+        if count % step == 0:
+            console.print(f"{count} of {len(searches)} searches", soft_wrap=True)
 
-    arrivals = carry_out_searches(searches, folders, jobs=jobs, on_arrival=hear)
-    verdicts = verdicts_of(arrivals)
-    text = markdown(verdicts)
-    typer.echo(text)
-    for condition, told in overall(arrivals).items():
-        share = told["builds_share"]
-        typer.echo(
-            f"{condition}: {share:.0%} of the cold start's builds over all tables, at least as "
-            f"good after the first trials in {told['as_good_after_first']:.0%} of "
-            f"{told['pairs']} pairs"
-        )
-    if out is not None:
-        _write(Path(out), arrivals, text)
+    carry_out_searches(searches, folders, setup=setup, jobs=jobs, on_arrival=hear)
+    arrivals = [known[name, str(search.condition), search.seed] for name, search in wanted]
+    _tell(arrivals, None if out is None else Path(out))
     return 0
 
 
-def _write(folder: Path, arrivals: list[Arrival], text: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = "".join(f"{arrival.to_json()}\n" for arrival in arrivals)
-    write_text_atomic(folder / "arrivals.jsonl", lines)
-    content = {
-        "verdicts": [verdict.to_dict() for verdict in verdicts_of(arrivals)],
-        "overall": overall(arrivals),
-    }
+def _known(out: str | None, setup: str) -> dict[tuple[str, str, int], Arrival]:
+    """Return the searches that an output folder holds; its last line may be cut off."""
+    if out is None:
+        return {}
+    path = Path(out) / ARRIVALS
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    read = [Arrival.from_json(line) for line in lines]
+    kept = [arrival for arrival in read if arrival is not None and arrival.setup == setup]
+    write_text_atomic(path, "".join(f"{arrival.to_json()}\n" for arrival in kept))
+    return {(a.table, a.condition, a.seed): a for a in kept}
+
+
+def _tell(arrivals: list[Arrival], folder: Path | None) -> None:
+    verdicts = verdicts_of(arrivals)
+    text = markdown(verdicts)
+    typer.echo(text)
+    together = overall(arrivals)
+    for condition, told in together.items():
+        typer.echo(
+            f"{condition}: {told['builds_share']:.0%} of the cold start's builds over all tables, "
+            f"at least as good after the first trials in {told['as_good_after_first']:.0%} of "
+            f"{told['pairs']} pairs"
+        )
+    if folder is None:
+        return
+    content = {"verdicts": [v.to_dict() for v in verdicts], "overall": together}
     write_text_atomic(
         folder / "summary.json", json.dumps(content, indent=1, allow_nan=False) + "\n"
     )

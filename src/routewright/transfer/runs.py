@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -71,6 +72,7 @@ class Arrival:
         suggested: Routes that the prior suggested.
         tried: Routes of the prior that were tried before it was done or given up.
         sources: Sources that were near enough to be used.
+        setup: Tells apart searches that cannot be put together; see :func:`setup_of`.
     """
 
     table: str
@@ -84,16 +86,34 @@ class Arrival:
     suggested: int
     tried: int
     sources: int
+    setup: str = ""
 
     def to_json(self) -> str:
         """Return it as one line of JSON."""
         return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> Arrival | None:
+        """Read a line back; None where it is none of ours, or of another version."""
+        try:
+            content = json.loads(line)
+            return cls(**content)
+        except (TypeError, ValueError):
+            return None
+
+
+def setup_of(tables: Sequence[Path], *, sampler: str, trials: int) -> str:
+    """Return a short hash of what all searches of an evaluation share: tables and extent."""
+    digests = sorted(open_table(path).table.digest for path in tables)
+    text = json.dumps([digests, sampler, trials])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def carry_out_searches(
     searches: Sequence[Search],
     tables: Sequence[Path],
     *,
+    setup: str = "",
     jobs: int = 1,
     on_arrival: Callable[[Arrival], None] = lambda arrival: None,
 ) -> list[Arrival]:
@@ -102,6 +122,7 @@ def carry_out_searches(
     Args:
         searches: The searches.
         tables: Folders of all tables, which priors are learned from.
+        setup: See :func:`setup_of`.
         jobs: Processes.
         on_arrival: Hears of each search that has ended.
     """
@@ -109,17 +130,18 @@ def carry_out_searches(
     found: list[Arrival] = []
     if jobs == 1:
         for search in searches:
-            found.append(carry_out_search(search, folders))
+            found.append(carry_out_search(search, folders, setup))
             on_arrival(found[-1])
         return found
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        for arrival in pool.map(carry_out_search, searches, [folders] * len(searches)):
+        count = len(searches)
+        for arrival in pool.map(carry_out_search, searches, [folders] * count, [setup] * count):
             found.append(arrival)
             on_arrival(arrival)
     return found
 
 
-def carry_out_search(search: Search, tables: tuple[str, ...]) -> Arrival:
+def carry_out_search(search: Search, tables: tuple[str, ...], setup: str = "") -> Arrival:
     """Carry out one search."""
     work = _work(search.table)
     warm = _warm_start(search.table, search.condition, tables)
@@ -134,7 +156,8 @@ def carry_out_search(search: Search, tables: tuple[str, ...]) -> Arrival:
         sampler=sampler,
         is_done=lambda records: _is_done(work, records),
     )
-    return _arrival(search, work, warm, rows_of(run, work.truth, work.best), run.records)
+    rows = rows_of(run, work.truth, work.best)
+    return replace(_arrival(search, work, warm, rows, run.records), setup=setup)
 
 
 @cache
