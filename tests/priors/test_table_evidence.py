@@ -47,4 +47,5 @@ def test_a_family_can_be_named(table: Table) -> None:
 def test_features_come_from_the_card_where_it_has_them(table: Table) -> None:
     known = features_of(conv_net(), {"x": (1, 3, 16, 16)})
     assert features_of_card({**table.card, "features": known.to_dict()}) == known
-    assert features_of_card({**table.card, "model": {"file": "no.onnx", "sha256": "0"}}) is None
+    strange = {**table.card, "features": None, "model": {"file": "no.onnx", "sha256": "0"}}
+    assert features_of_card(strange) is None

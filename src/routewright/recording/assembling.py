@@ -13,6 +13,7 @@ import numpy as np
 
 from routewright.errors import StorageError
 from routewright.knobs import Knob, KnobDatabase
+from routewright.priors.tables import features_of_card
 from routewright.recording.journal import Journal
 from routewright.routes import Route
 from routewright.settings import TuneSettings
@@ -139,6 +140,9 @@ def assemble(
         "repeatability": repeatability(data),
         "prediction": _prediction(journal, whole, crossing, builds),
     }
+    features = features_of_card(card)
+    if features is not None:
+        card["features"] = features.to_dict()
     table = Table(card, database, live, data)
     return replace(table, card=card | {"counts": _counts(table, chosen)})
 
