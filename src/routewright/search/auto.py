@@ -29,14 +29,14 @@ from routewright.space import SearchSpace
 SCREENING_SHARE = 0.5
 """Screening ends when this share of the time is used."""
 
-WORTHWHILE_GAIN = 0.004
+WORTHWHILE_GAIN = 0.0015
 """The search takes turns with the screening if it expects this much, on the log scale."""
 
 
 IMPROVEMENT = 0.01
 """A trial improves on the best so far if it is faster by this share."""
 
-MOST_WAITING = 4
+MOST_WAITING = 2
 """Builds of the screening between two trials of a search that finds nothing."""
 
 _FOUND_LIVE = frozenset({Outcome.TIMED, Outcome.SLOW, Outcome.INACCURATE})

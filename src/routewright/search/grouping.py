@@ -21,8 +21,19 @@ CanJoin = Callable[[Mapping[str, str], Change], bool]
 _SINGLE = (3 - 5**0.5) / 2
 """From this probability on, testing changes one by one takes the fewest builds."""
 
+_SMALL = 8
+_SINGLE_OF_SMALL = 0.2
+"""In families of so few changes, changes are tested one by one from this probability on.
+
+It costs a build or two, but the time of a change alone says what the change does, whereas a good
+one next to a bad one would be overlooked for long.
+"""
+
+_OFTEN = 0.1
+"""From this probability on, a group is of one family: what is found says something of it alone."""
+
 _MOST_LOST = 3
-_MOST_LOST_SHARE = 0.1
+_MOST_LOST_SHARE = 0.05
 """How many builds groups may lose against testing one by one before that is done instead, and how
 many more for each change that is still open, since groups may make good for it.
 
@@ -207,15 +218,15 @@ def next_group(
     found = part_of(promising, "part of a live group")
     if found is not None:
         return found
-    suspected = {change for group in tests.suspects for change in group}
-    ranked = rates.ranked([change for change in tests.open if change not in suspected])
+    suspected = {name for group in tests.suspects for name, _ in group}
+    ranked = rates.ranked([change for change in tests.open if change[0] not in suspected])
     part = _informative(tests, _compatible(tests, ranked, can_join), rates)
     if part and is_new(part):
         return Group(tuple(part), _described(part))
     found = part_of(tests.hopeless, "part of a live, slower group")
     if found is not None:
         return found
-    for change in [*ranked, *(change for change in tests.open if change in suspected)]:
+    for change in [*ranked, *(change for change in tests.open if change[0] in suspected)]:
         if not tests.is_running(change) and not tests.would_fail([change]) and is_new([change]):
             return Group((change,), "one change alone")
     return None
@@ -253,8 +264,14 @@ def _informative(
     if not ranked:
         return []
     most_lost = _MOST_LOST + _MOST_LOST_SHARE * len(tests.open)
-    if tests.lost >= most_lost or (all_of is None and rates.of(ranked[0]) >= _SINGLE):
+    likely = rates.of(ranked[0])
+    family = tests.family.get(ranked[0], "")
+    is_small = sum(each == family for each in tests.family.values()) <= _SMALL
+    single = _SINGLE_OF_SMALL if is_small else _SINGLE
+    if tests.lost >= most_lost or (all_of is None and likely >= single):
         return [ranked[0]]
+    if likely >= _OFTEN:
+        ranked = [change for change in ranked if tests.family.get(change, "") == family]
     certain = 1.0 if all_of is None else 1.0 - rates.all_inert(all_of)[-1]
     live = (1.0 - rates.all_inert(ranked)) / max(certain, 1e-12)
     return list(ranked[: int(np.argmin(np.abs(live - 0.5))) + 1])

@@ -24,7 +24,7 @@ _LOG_INERT = np.log1p(-_RATES)
 _PRIOR = 0.5 * _RATES ** (0.5 - 1) * (1 - _RATES) ** (12 - 1)
 _PRIOR = np.log(0.5 * _PRIOR / _PRIOR.sum() + 0.5 / len(_RATES))
 
-_SHARED = 0.15
+_SHARED = 0.1
 """How much one family's results tell about another's rate, against its own."""
 
 _SIBLING = 0.3

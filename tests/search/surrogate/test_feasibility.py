@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Callable, Sequence
+
 import pytest
 
 from routewright.knobs import Knob, KnobDatabase
@@ -10,7 +12,13 @@ from routewright.records import WORST_VIOLATION
 from routewright.routes import Route
 from routewright.search.observations import Observation
 from routewright.search.surrogate.encoding import Encoding, Options
-from routewright.search.surrogate.feasibility import Accuracy, Failures, log_loss
+from routewright.search.surrogate.feasibility import (
+    PRODUCTS,
+    SUMS,
+    Accuracy,
+    Failures,
+    LossScale,
+)
 from routewright.space import SearchSpace
 
 DATABASE = KnobDatabase("test", tuple(Knob.of(f"-k{i}", "[on|off]", "on") for i in range(6)))
@@ -45,12 +53,31 @@ def builds(observations: list[Observation], text: str) -> float:
     return float(Failures(ENCODING, observations).probability(OPTIONS, codes[None, :])[0])
 
 
-def test_the_bound_lies_where_the_loss_equals_the_threshold() -> None:
-    assert log_loss(0.0) == pytest.approx(np.log(2))
-    assert log_loss(-1.0) == 0.0
-    assert log_loss(0.1) > np.log(2)
-    assert log_loss(WORST_VIOLATION) == log_loss(1e4)
-    assert log_loss(1e-9, is_strict=True) > np.log(2) > log_loss(0.0, is_strict=True)
+@pytest.mark.parametrize("scale", [SUMS, PRODUCTS])
+def test_the_bound_lies_where_the_loss_equals_the_threshold(scale: LossScale) -> None:
+    assert scale.of(0.0) == pytest.approx(scale.limit)
+    assert scale.of(-1.0) < scale.of(-0.5) < scale.limit < scale.of(0.1)
+    assert scale.of(WORST_VIOLATION) == scale.of(1e4)
+
+
+def of_blocks(losses: Sequence[float], join: Callable[[list[float]], float]) -> list[Observation]:
+    """Blocks 0 to 3 alone, and three pairs of them; a start with a tenth of the allowed loss."""
+    groups = [(), (0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3)]
+    return [
+        seen(
+            " ".join(f"-k{i}=off" for i in group),
+            join([losses[i] for i in group]) - 1.0,
+        )
+        for group in groups
+    ]
+
+
+def test_it_learns_whether_losses_add_up_or_multiply() -> None:
+    added = of_blocks([0.15, 0.2, 0.15, 0.2], lambda each: 0.1 + sum(each))
+    multiplied = of_blocks([2.5, 3.0, 2.5, 3.0], lambda each: 0.1 * math.prod(each))
+    four = "-k0=off -k1=off -k2=off -k3=off"
+    assert chance(Accuracy(ENCODING, added), four)[0] > 0.3  # 0.8 of what is allowed
+    assert chance(Accuracy(ENCODING, multiplied), four)[0] < 0.1  # 5.6 times that
 
 
 def test_losses_near_the_bound_say_more_than_pass_and_fail() -> None:

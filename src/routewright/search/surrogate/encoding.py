@@ -2,8 +2,9 @@
 
 Every varied knob owns a few columns, all 0 where the knob is as in the start (the route of the
 space that is nearest to the default). A knob with unordered values has one column for each other
-value. A knob with many ordered values (a thread count, a size) has up to four smooth columns, so
-that neighbouring values share what is learned of them.
+value, and, where there are several, one more for being changed at all: what one value was seen to
+do says something about the others. A knob with many ordered values (a thread count, a size) has up
+to four smooth columns, so that neighbouring values share what is learned of them.
 
 Searching goes through thousands of routes, so it works on *codes*: one integer for each knob, the
 position of its value in :class:`Options`.
@@ -11,6 +12,7 @@ position of its value in :class:`Options`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -30,6 +32,10 @@ _MOST_CATEGORIES = 5
 """An ordered knob with more values than this gets smooth columns."""
 
 _SMOOTH_COLUMNS = 4
+
+_ALIKE = 0.5
+"""Correlation of the effects of two unordered values of one knob."""
+
 _LENGTH_SCALE = 0.3
 """How far apart, in units of the range of ranks, ordered values still resemble each other."""
 
@@ -94,6 +100,11 @@ class Encoding:
             return None
         offset = self._tables[index].column(value)
         return None if offset is None else self.slices[index].start + offset
+
+    def shared_column_of(self, name: str) -> int | None:
+        """Return the column for a knob being changed at all, or None if it has none."""
+        index = self.position[name]
+        return self.slices[index].start if self._tables[index].is_shared else None
 
     def part(self, index: int, value: str) -> Floats:
         """Return the columns of one value of one knob."""
@@ -232,6 +243,7 @@ class _Table:
         self._start = start
         self._others = {value: i for i, value in enumerate(v for v in listed if v != start)}
         self._is_smooth = is_ordered and len(listed) > _MOST_CATEGORIES
+        self.is_shared = not self._is_smooth and len(self._others) > 1
         if self._is_smooth:
             self._numbers = np.array(sorted(integer_of(v) or 0 for v in listed), dtype=float)
             self._at = self._place(start)
@@ -243,7 +255,7 @@ class _Table:
             self._project = vectors[:, chosen] / np.sqrt(roots[chosen])
             self.width = len(chosen)
         else:
-            self.width = len(self._others)
+            self.width = len(self._others) + self.is_shared
         self._known: dict[str, Floats] = {}
 
     def row(self, value: str) -> Floats:
@@ -253,7 +265,9 @@ class _Table:
         return known
 
     def column(self, value: str) -> int | None:
-        return None if self._is_smooth else self._others.get(value)
+        if self._is_smooth or value not in self._others:
+            return None
+        return self._others[value] + self.is_shared
 
     def _row(self, value: str) -> Floats:
         if self._is_smooth:
@@ -261,7 +275,10 @@ class _Table:
             smooth: Floats = (self._gram(here, self._places) @ self._project)[0]
             return smooth
         row = np.zeros(self.width)
-        if value in self._others:
+        if value in self._others and self.is_shared:
+            row[0] = math.sqrt(_ALIKE)
+            row[1 + self._others[value]] = math.sqrt(1.0 - _ALIKE)
+        elif value in self._others:
             row[self._others[value]] = 1.0
         return row
 

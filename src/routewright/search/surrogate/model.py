@@ -84,8 +84,8 @@ class ScaleGuesses:
 LATENCY_GUESSES = ScaleGuesses(
     main=Guess(0.08, 1.0),
     # Small, or else routes far from all tried ones look best just for being unknown.
-    pair=Guess(0.007, 0.7),
-    rest=Guess(0.015, 0.6),
+    pair=Guess(0.01, 1.0),
+    rest=Guess(0.02, 0.7),
     misfit=Guess(0.005, 0.7),
     lean=0.02,
 )
@@ -98,7 +98,16 @@ LOSS_GUESSES = ScaleGuesses(
     misfit=Guess(0.05, 1.0),
     lean=0.05,
 )
-"""Of the log loss of :mod:`.feasibility`."""
+"""Of losses that add up, see :mod:`.feasibility`."""
+
+LOG_LOSS_GUESSES = ScaleGuesses(
+    main=Guess(0.7, 1.2),
+    pair=Guess(0.2, 1.0),
+    rest=Guess(0.1, 1.0),
+    misfit=Guess(0.05, 1.0),
+    lean=0.1,
+)
+"""Of losses that multiply."""
 
 
 @dataclass(frozen=True)

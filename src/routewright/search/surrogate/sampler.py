@@ -40,6 +40,7 @@ _NEIGHBOURS = 200
 _MUTATIONS = 20
 _START_SD = 1e-3
 _OFFSET_SD = 0.3
+_NEXT_TO_NOTHING = 1e-10
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +225,13 @@ def _beliefs(encoding: Encoding, hints: SearchHints) -> Beliefs | None:
     for (name, value), belief in hints.effects.items():
         column = encoding.column_of(name, value)
         if column is not None:
-            mean[column] = belief.mean
-            variance[column] = belief.sd**2
+            entry = encoding.part(encoding.position[name], value)[
+                column - encoding.slices[encoding.position[name]].start
+            ]
+            mean[column] = belief.mean / entry
+            variance[column] = (belief.sd / entry) ** 2
+            shared = encoding.shared_column_of(name)
+            if shared is not None:
+                # What the values have in common is part of the beliefs about each.
+                mean[shared], variance[shared] = 0.0, _NEXT_TO_NOTHING
     return Beliefs(mean, variance) if not np.isnan(variance).all() else None
