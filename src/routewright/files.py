@@ -11,8 +11,14 @@ from pathlib import Path
 from routewright.errors import StorageError
 
 
-def write_bytes_atomic(path: Path, data: bytes) -> None:
+def write_bytes_atomic(path: Path, data: bytes, *, flush: bool = True) -> None:
     """Write ``data`` to a temporary name beside ``path``, flush it to disk and rename it.
+
+    Args:
+        path: The file.
+        data: Its content.
+        flush: Whether to wait for the disk. A file that is not flushed survives the end of this
+            process, however it comes, and not that of the machine.
 
     Raises:
         StorageError: The folder is missing, not writable, or full; nothing is left behind.
@@ -25,7 +31,8 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
             temporary = Path(stream.name)
             stream.write(data)
             stream.flush()
-            os.fsync(stream.fileno())
+            if flush:
+                os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except OSError as error:
@@ -34,9 +41,9 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
         raise StorageError(f"cannot write {path}: {explain_os_error(error)}") from error
 
 
-def write_text_atomic(path: Path, text: str) -> None:
+def write_text_atomic(path: Path, text: str, *, flush: bool = True) -> None:
     """Write ``text`` as UTF-8; see :func:`write_bytes_atomic`."""
-    write_bytes_atomic(path, text.encode("utf-8"))
+    write_bytes_atomic(path, text.encode("utf-8"), flush=flush)
 
 
 def replace_atomic(source: Path, target: Path) -> None:

@@ -75,12 +75,14 @@ def storage_url(text: str) -> str:
     return f"{scheme}:///{Path(file).absolute()}"
 
 
-def open_storage(text: str, *, existing: bool = False) -> BaseStorage:
+def open_storage(text: str, *, existing: bool = False, flush: bool = True) -> BaseStorage:
     """Open a storage.
 
     Args:
         text: See :func:`storage_url`.
         existing: Whether it must be a storage already; nothing is then made or changed.
+        flush: Whether a SQLite file waits for the disk at every commit. Without, a commit
+            survives the end of this process and not that of the machine.
 
     Raises:
         StorageError: It cannot be reached or is not Optuna's.
@@ -119,6 +121,8 @@ def open_storage(text: str, *, existing: bool = False) -> BaseStorage:
         raise StorageError(f"cannot use the storage {redact(url)}: {fault_line(error)}") from error
     if scheme == "sqlite" and not existing:
         _let_readers_in(storage)
+    if scheme == "sqlite" and not flush:
+        _leave_flushing(storage)
     return storage
 
 
@@ -215,6 +219,17 @@ def _let_readers_in(storage: RDBStorage) -> None:
     # does not support it, SQLite keeps its own mode and the busy time-out has to do.
     with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError), storage.engine.connect() as link:
         link.exec_driver_sql("PRAGMA journal_mode=WAL")
+
+
+def _leave_flushing(storage: RDBStorage) -> None:
+    """Let SQLite leave it to the system when commits reach the disk."""
+
+    @sqlalchemy.event.listens_for(storage.engine, "connect")
+    def leave(connection: Any, _: Any) -> None:
+        connection.execute("PRAGMA synchronous=OFF")
+
+    # Connections that are open already would go on as they are.
+    storage.engine.dispose()
 
 
 def _open_journal(path: Path) -> BaseStorage:

@@ -81,6 +81,8 @@ class StudyLog:
         identity: What the study is valid for (see :mod:`routewright.preparation`), as stored
             with it.
         end_s: Time on the monotonic clock from which a storage that fails is given up at once.
+        flush: Whether a committed trial is to survive the end of the machine, not only that of
+            the process. What a simulation yields need not.
         before_finish: Called with a trial and its record before the trial is finished, after
             which Optuna takes nothing more for it.
     """
@@ -89,6 +91,7 @@ class StudyLog:
         self.study = study
         self.identity = dict(identity)
         self.end_s = math.inf
+        self.flush = True
         self.before_finish: Callable[[Trial, TrialRecord], None] | None = None
         self._pending = pending
         self._records: list[TrialRecord] = list(history_of(study).records)
@@ -213,6 +216,7 @@ class StudyLog:
         write_text_atomic(
             self._pending,
             json.dumps({"study": self.study.study_name, "trial": record.number, **attributes}),
+            flush=self.flush,
         )
         self._records.append(replace(record, log=""))
         if self.before_finish is not None:

@@ -14,9 +14,9 @@ from routewright.settings import TuneSettings, differences
 from routewright.storage import HIDDEN, redact
 
 
-def write_study_note(path: Path, content: Mapping[str, Any]) -> None:
-    """Write ``study.json``, atomically."""
-    write_text_atomic(path, json.dumps(content, indent=2) + "\n")
+def write_study_note(path: Path, content: Mapping[str, Any], *, flush: bool = True) -> None:
+    """Write ``study.json``, atomically; see :func:`routewright.files.write_bytes_atomic`."""
+    write_text_atomic(path, json.dumps(content, indent=2) + "\n", flush=flush)
 
 
 def read_study_note(out: Path) -> dict[str, Any]:

@@ -187,7 +187,9 @@ class Tuner:
             if not self.resume:
                 # First of all: whenever the rest is killed, the folder says what it is.
                 self._write_study_file()
-            storage = open_storage(self.settings.storage or sqlite_url(self.out.database))
+            storage = open_storage(
+                self.settings.storage or sqlite_url(self.out.database), flush=self._flush
+            )
             stack.callback(close_storage, storage)
             self.prepared = self.source.prepare(
                 self.settings, self.out, self.budget, self.progress
@@ -218,7 +220,9 @@ class Tuner:
         if not begun:
             # Only now: a model that cannot be tuned leaves no empty study in anyone's storage.
             self.log = self._created(storage)
-        self.log.end_s = self.budget.end_s
+        self.log.flush = self._flush
+        if not self.source.subject.simulated:
+            self.log.end_s = self.budget.end_s
         self.progress.study_opened(self.log, self.out)
         baseline = self._commit_baseline(measured)
         stopped = "interrupted"
@@ -314,6 +318,11 @@ class Tuner:
         log.note("knob_defaults", defaults)
         self._update_study_file(begun=True)
         return log
+
+    @property
+    def _flush(self) -> bool:
+        """Whether to wait for the disk; what is simulated can be simulated again."""
+        return not self.source.subject.simulated
 
     def _study_name(self) -> str:
         if self.resume:
@@ -528,13 +537,13 @@ class Tuner:
             "storage": redact(self.settings.storage or ""),
             "settings": storable(self.settings),
         }
-        write_study_note(self.out.settings, content)
+        write_study_note(self.out.settings, content, flush=self._flush)
 
     def _update_study_file(self, **changes: Any) -> None:
         content = (
             read_study_note(self.out.path) | {"used_s": round(self.budget.used_s, 3)} | changes
         )
-        write_study_note(self.out.settings, content)
+        write_study_note(self.out.settings, content, flush=self._flush)
 
 
 def _interrupted(ticket: Ticket) -> TrialRecord:
