@@ -21,6 +21,7 @@ from routewright.compare.job import Compared, compare
 from routewright.compare.plan import Extent, Plan, RunKey
 from routewright.compare.run import Run
 from routewright.errors import SettingsError, StorageError
+from routewright.report.artifacts import ARTIFACTS_ATTRIBUTE
 
 PLAN = Plan(("tpe", "mixed-trtexec", "fast"), ("a", "b"), 2, Extent(trials=12))
 WORKS = openers(a=1, b=2)
@@ -98,6 +99,7 @@ def test_the_summary_study_carries_the_ranking(done: Done) -> None:
     folder, compared = done
     study = optuna.load_study(study_name=compared.study, storage=f"sqlite:///{folder.database}")
     assert set(study.user_attrs["mean rank by regret"]) == set(PLAN.samplers)
+    assert study.user_attrs[ARTIFACTS_ATTRIBUTE] == str(folder.artifacts)
     attributes = study._storage.get_study_system_attrs(study._study_id)
     notes = [value for name, value in attributes.items() if name.startswith("dashboard:note")]
     assert any("Comparison of search methods" in str(note) for note in notes)

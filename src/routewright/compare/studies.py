@@ -36,6 +36,9 @@ COMPARED = "compared"
 FINISHED = "finished"
 """User attribute of a study that is there as a whole."""
 
+ARTIFACTS = "artifacts"
+"""Study attribute that tells ``routewright dashboard`` in which folder its artifacts lie."""
+
 SUMMARY = "summary"
 """Last part of the name of the study that carries the comparison's summary."""
 
@@ -135,8 +138,7 @@ class ComparedStudies:
             markdown: The summary.
             summary: What its attributes say.
             images: PNG files to show.
-            artifacts: Folder of the artifact store; give it to the dashboard as
-                ``--artifact-dir``.
+            artifacts: Folder of the artifact store.
 
         Raises:
             StorageError: The storage or the folder cannot be written.
@@ -150,6 +152,7 @@ class ComparedStudies:
             for key, value in summary.items():
                 study.set_user_attr(key, value)
             artifacts.mkdir(parents=True, exist_ok=True)
+            study.set_user_attr(ARTIFACTS, str(artifacts))
             store = FileSystemArtifactStore(base_path=str(artifacts))
             shown = []
             for image in images:
