@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -63,8 +64,6 @@ def evaluate(
     for name in on or ():
         if name not in names:
             raise SettingsError(f"there is no table {name!r}{did_you_mean(name, names)}")
-    setup = setup_of(folders, sampler=sampler, trials=trials)
-    known = _known(out, setup)
     wanted = [
         (name, Search(str(folder), condition, seed, trials, sampler))
         for seed in range(repeats)
@@ -72,6 +71,7 @@ def evaluate(
         if not on or name in on
         for condition in conditions
     ]
+    known = _known(out, wanted, [str(folder) for folder in folders])
     searches = [s for name, s in wanted if (name, str(s.condition), s.seed) not in known]
     console = Console(stderr=True, highlight=False)
     if known:
@@ -89,23 +89,30 @@ def evaluate(
         if count % step == 0:
             console.print(f"{count} of {len(searches)} searches", soft_wrap=True)
 
-    carry_out_searches(searches, folders, setup=setup, jobs=jobs, on_arrival=hear)
+    carry_out_searches(searches, folders, jobs=jobs, on_arrival=hear)
     arrivals = [known[name, str(search.condition), search.seed] for name, search in wanted]
     _tell(arrivals, None if out is None else Path(out))
     return 0
 
 
-def _known(out: str | None, setup: str) -> dict[tuple[str, str, int], Arrival]:
-    """Return the searches that an output folder holds; its last line may be cut off."""
+def _known(
+    out: str | None, wanted: Sequence[tuple[str, Search]], tables: Sequence[str]
+) -> dict[tuple[str, str, int], Arrival]:
+    """Return those of the searches that an output folder holds; its last line may be cut off."""
     if out is None:
         return {}
+    setups = {
+        (name, str(search.condition), search.seed): setup_of(search, tables)
+        for name, search in wanted
+    }
     path = Path(out) / ARRIVALS
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     read = [Arrival.from_json(line) for line in lines]
-    kept = [arrival for arrival in read if arrival is not None and arrival.setup == setup]
+    kept = [arrival for arrival in read if arrival is not None]
     write_text_atomic(path, "".join(f"{arrival.to_json()}\n" for arrival in kept))
-    return {(a.table, a.condition, a.seed): a for a in kept}
+    keyed = {(a.table, a.condition, a.seed, a.setup): a for a in kept}
+    return {key: keyed[*key, setup] for key, setup in setups.items() if (*key, setup) in keyed}
 
 
 def _tell(arrivals: list[Arrival], folder: Path | None) -> None:

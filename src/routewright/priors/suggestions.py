@@ -20,6 +20,9 @@ _MOST_SETTINGS = 10
 _LEAST_GAIN = 0.005
 """A route is worth a build if it is expected to gain this much, on the log scale."""
 
+_LEAST_Z = 1.2
+"""A route is worth a build if zero gain lies this many standard deviations off."""
+
 _SURE = 0.75
 """A setting is considered if it helps with at least this probability."""
 
@@ -81,6 +84,8 @@ def suggest(beliefs: Beliefs, space: SearchSpace, *, seed: int = 0) -> list[Sugg
         suggestion = _suggestion(beliefs, space, chosen, why)
         known = {each.route for each in found}
         if suggestion is None or suggestion.route in known or suggestion.worth < _LEAST_GAIN:
+            return
+        if suggestion.mean > -_LEAST_Z * suggestion.sd:
             return
         if len(found) < MOST_ROUTES:
             found.append(suggestion)

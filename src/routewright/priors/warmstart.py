@@ -27,8 +27,8 @@ ORIGIN = "prior"
 GIVE_UP = -1.0
 """No further route is tried once the log Bayes factor for the prior is below this."""
 
-_NULL_SD = 0.08
-"""How far a route picked blindly is from the default, on the log scale."""
+_NULL_SD = 0.05
+"""How far a route picked blindly is from the default at least, on the log scale."""
 
 _NULL_SUCCESS = 0.7
 """How often a route picked blindly is eligible."""
@@ -103,7 +103,9 @@ def _log_factor(suggestion: Suggestion, record: TrialRecord) -> float:
         return math.log((1.0 - success) / (1.0 - _NULL_SUCCESS))
     noise = log_sd(record) ** 2
     expected = norm.logpdf(value, suggestion.mean, math.sqrt(suggestion.sd**2 + noise))
-    blind = norm.logpdf(value, 0.0, math.sqrt(_NULL_SD**2 + noise))
+    # A prior that knows nothing expects effects as large, in either direction.
+    open_ = suggestion.mean**2 + suggestion.sd**2 + _NULL_SD**2
+    blind = norm.logpdf(value, 0.0, math.sqrt(open_ + noise))
     # One result, however far off, is one result: a heavy tail bounds what it can say.
     told = min(max(float(expected - blind), -3.0), 3.0)
     return math.log(success / _NULL_SUCCESS) + told

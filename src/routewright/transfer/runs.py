@@ -102,10 +102,14 @@ class Arrival:
             return None
 
 
-def setup_of(tables: Sequence[Path], *, sampler: str, trials: int) -> str:
-    """Return a short hash of what all searches of an evaluation share: tables and extent."""
-    digests = sorted(open_table(path).table.digest for path in tables)
-    text = json.dumps([digests, sampler, trials])
+def setup_of(search: Search, tables: Sequence[str]) -> str:
+    """Return a short hash of what a search depends on beside its seed: tables and extent.
+
+    A cold start depends on its own table alone, so it stays what it was when others join.
+    """
+    needed = [search.table] if search.condition is Condition.COLD else [search.table, *tables]
+    digests = [_work(folder).table.digest for folder in needed]
+    text = json.dumps([digests[0], sorted(digests), search.sampler, search.trials])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -113,7 +117,6 @@ def carry_out_searches(
     searches: Sequence[Search],
     tables: Sequence[Path],
     *,
-    setup: str = "",
     jobs: int = 1,
     on_arrival: Callable[[Arrival], None] = lambda arrival: None,
 ) -> list[Arrival]:
@@ -122,7 +125,6 @@ def carry_out_searches(
     Args:
         searches: The searches.
         tables: Folders of all tables, which priors are learned from.
-        setup: See :func:`setup_of`.
         jobs: Processes.
         on_arrival: Hears of each search that has ended.
     """
@@ -130,18 +132,17 @@ def carry_out_searches(
     found: list[Arrival] = []
     if jobs == 1:
         for search in searches:
-            found.append(carry_out_search(search, folders, setup))
+            found.append(carry_out_search(search, folders))
             on_arrival(found[-1])
         return found
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        count = len(searches)
-        for arrival in pool.map(carry_out_search, searches, [folders] * count, [setup] * count):
+        for arrival in pool.map(carry_out_search, searches, [folders] * len(searches)):
             found.append(arrival)
             on_arrival(arrival)
     return found
 
 
-def carry_out_search(search: Search, tables: tuple[str, ...], setup: str = "") -> Arrival:
+def carry_out_search(search: Search, tables: tuple[str, ...]) -> Arrival:
     """Carry out one search."""
     work = _work(search.table)
     warm = _warm_start(search.table, search.condition, tables)
@@ -157,7 +158,8 @@ def carry_out_search(search: Search, tables: tuple[str, ...], setup: str = "") -
         is_done=lambda records: _is_done(work, records),
     )
     rows = rows_of(run, work.truth, work.best)
-    return replace(_arrival(search, work, warm, rows, run.records), setup=setup)
+    arrival = _arrival(search, work, warm, rows, run.records)
+    return replace(arrival, setup=setup_of(search, tables))
 
 
 @cache
