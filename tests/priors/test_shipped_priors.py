@@ -13,10 +13,10 @@ SHIPPED = ROOT / "priors"
 
 def test_shipped_priors_are_what_the_committed_tables_say() -> None:
     shipped = {source.origin.name: source for source in read_prior(SHIPPED)}
-    tables = sorted(path.name for path in (ROOT / "studies" / "tables").iterdir())
-    assert sorted(shipped) == tables
-    anew = evidence_of_table(Table.load(ROOT / "studies" / "tables" / tables[0]))
-    kept = shipped[tables[0]]
+    tables = {path.name for path in (ROOT / "studies" / "tables").iterdir()}
+    assert set(shipped) <= tables
+    name, kept = sorted(shipped.items())[0]
+    anew = evidence_of_table(Table.load(ROOT / "studies" / "tables" / name))
     assert anew.origin == kept.origin
     pd.testing.assert_frame_equal(anew.settings, kept.settings, rtol=1e-4)
 
