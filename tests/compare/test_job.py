@@ -193,6 +193,16 @@ def test_a_run_can_end_once_it_is_near_the_best_route(tmp_path: Path) -> None:
         assert regrets[-1] <= 0.05 or len(regrets) == 61
 
 
+def test_each_seed_can_have_its_own_order_of_knobs(tmp_path: Path) -> None:
+    plan = Plan(("fast", "mixed"), ("a",), 2, Extent(trials=9), shuffle_knobs=True)
+    folder = ComparisonFolder(tmp_path / "shuffled")
+    compare(plan, WORKS, folder)
+    tried = [[r.route for r in run.records] for run in runs_in(folder, plan)]
+    assert tried[0][:9] == tried[1][:9]
+    assert tried[0] != tried[2]
+    assert sorted(tried[0]) == sorted(tried[2])
+
+
 KILLED = """
 import sys
 sys.path.insert(0, {tests!r})

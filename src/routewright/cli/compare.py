@@ -80,6 +80,14 @@ def compare_samplers(
             "table, e.g. 1%. Saves time; says nothing of the rest of the run."
         ),
     ] = None,
+    shuffle_knobs: Annotated[
+        bool,
+        typer.Option(
+            "--shuffle-knobs",
+            help="Give each seed the knobs in an order of its own: a sweep that meets a helpful "
+            "knob early is lucky with the order.",
+        ),
+    ] = False,
     jobs: Annotated[int, typer.Option(help="Processes.")] = 1,
     out: Annotated[str | None, typer.Option(help="Output folder.")] = None,
     storage: Annotated[
@@ -152,10 +160,10 @@ def compare_samplers(
     stored = folder.stored() if resume else {}
     settings = _live_settings(live, tuned, stored)
     tables = {} if settings else {n: Path(path) for n, path in _tables(table, stored).items()}
-    if settings and (table or trials is not None or until is not None or jobs > 1):
+    if settings and (table or trials is not None or until or shuffle_knobs or jobs > 1):
         raise SettingsError(
-            "--live goes with --budget, without --table, --trials, --until and --jobs: real "
-            "builds take turns, each with the same time"
+            "--live goes with --budget, without --table, --trials, --until, --shuffle-knobs and "
+            "--jobs: real builds take turns, each with the same time"
         )
     plan = Plan(
         samplers=_samplers(samplers, stored),
@@ -169,6 +177,7 @@ def compare_samplers(
             stored.get("max_timing_s"),
             DEFAULT_MAX_TIMING_S,
         ),
+        shuffle_knobs=shuffle_knobs or bool(stored.get("shuffle_knobs")),
     )
     url = _storage(storage, stored)
     note: dict[str, Any] = {"storage": None if url is None else redact(url)}

@@ -35,6 +35,7 @@ def markdown(summary: Summary) -> str:
         RULES,
         "",
         *_until(summary),
+        *_order(summary),
         "## Mean ranks",
         "",
         *ranking_table(summary),
@@ -169,6 +170,12 @@ def _until(summary: Summary) -> list[str]:
         "tells no more than whether it got there.",
         "",
     ]
+
+
+def _order(summary: Summary) -> list[str]:
+    if not summary.plan.shuffle_knobs:
+        return []
+    return ["Each seed had the knobs in an order of its own, the same for every sampler.", ""]
 
 
 def _with_interval(interval: Interval) -> str:

@@ -83,6 +83,8 @@ class Plan:
         seed: The first seed.
         half_width: As in :class:`routewright.settings.TuneSettings`.
         max_timing_s: The same.
+        shuffle_knobs: Whether each seed has the knobs in an order of its own, the same for every
+            sampler. A sweep that meets a helpful knob early is lucky with the order.
     """
 
     samplers: tuple[str, ...]
@@ -92,6 +94,7 @@ class Plan:
     seed: int = 0
     half_width: float = DEFAULT_HALF_WIDTH
     max_timing_s: float = DEFAULT_MAX_TIMING_S
+    shuffle_knobs: bool = False
 
     def __post_init__(self) -> None:
         _check_names("sampler", self.samplers)

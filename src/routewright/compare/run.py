@@ -20,8 +20,10 @@ from routewright.compare.work import Work
 from routewright.errors import BackendError, RoutewrightError, StorageError
 from routewright.records import Phase, TrialRecord
 from routewright.search.base import History, RouteSampler
+from routewright.search.candidates import generator
 from routewright.search.registry import make_sampler
 from routewright.searching import best_of, expected_s, value_of
+from routewright.space import SearchSpace
 from routewright.timing import TimingLimits
 from routewright.trial import KnownResults, TrialRules, run_trial
 from routewright.tuning import TIMING_SHARE
@@ -94,6 +96,7 @@ def carry_out(
     extent: Extent,
     timing: TimingLimits,
     *,
+    shuffle_knobs: bool = False,
     sampler: RouteSampler | None = None,
     is_done: Callable[[Sequence[TrialRecord]], bool] = lambda records: False,
 ) -> Run:
@@ -104,6 +107,7 @@ def carry_out(
         key: Sampler and seed.
         extent: How far to go.
         timing: When timing a candidate ends, before the budget's share is taken into account.
+        shuffle_knobs: Whether the sampler gets the knobs in an order that the seed decides.
         sampler: The search method; made after the key's name, if None.
         is_done: Ends the run early, given its trials so far.
 
@@ -118,7 +122,8 @@ def carry_out(
         timing = replace(timing, max_s=min(timing.max_s, TIMING_SHARE * extent.budget_s))
     rules = TrialRules(limits=work.limits, timing=timing, seed=key.seed)
     if sampler is None:
-        sampler = make_sampler(key.sampler, work.space, seed=key.seed, hints=work.hints)
+        space = _shuffled(work.space, key.seed) if shuffle_knobs else work.space
+        sampler = make_sampler(key.sampler, space, seed=key.seed, hints=work.hints)
     measured, _ = measure_baseline(
         bench, rules, end_s=end_s, engine_folder=None, explain=_no_baseline(key)
     )
@@ -168,6 +173,15 @@ def carry_out(
             break
     bench.close()
     return Run(key, tuple(records), tuple(proposal_s), stopped)
+
+
+def _shuffled(space: SearchSpace, seed: int) -> SearchSpace:
+    """Return the same routes with the knobs in another order; parents stay before their knobs."""
+    names = list(space.variable)
+    order = generator(seed, "order of knobs").permutation(len(names))
+    return SearchSpace(
+        space.database, {names[i]: space.variable[names[i]] for i in order}, space.pinned
+    )
 
 
 def _is_there(work: Work, incumbent: TrialRecord, extent: Extent) -> bool:

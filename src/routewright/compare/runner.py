@@ -74,7 +74,8 @@ def _one(
 ) -> RunKey:
     if key.work not in _opened:
         _opened[key.work] = opener()
-    folder.save(carry_out(_opened[key.work], key, plan.extent, timing))
+    work = _opened[key.work]
+    folder.save(carry_out(work, key, plan.extent, timing, shuffle_knobs=plan.shuffle_knobs))
     return key
 
 
