@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from routewright.fleet.clock import SharedBudget, StudyClock
 from routewright.fleet.lease import Beat, Watch, beats_in
+from routewright.fleet.pacing import RealTimeReplay
+from routewright.replay import ReplayBench
+from routewright.tables import Table
+from routewright.workbench import TrialFailure
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 SECONDS = st.floats(0.0, 1e6)
 
@@ -115,3 +124,17 @@ def test_a_worker_that_never_beat_is_gone_after_a_lease() -> None:
 def test_what_is_no_lease_is_left_alone() -> None:
     found = beats_in({"worker:a": {"count": 2, "elapsed_s": -5}, "worker:b": 3, "fleet": {}})
     assert found == {"a": Beat(2, 0.0, 0.0)}
+
+
+def test_a_replay_in_real_time_counts_what_is_not_recorded() -> None:
+    real = Time(100.0)
+    table = Table.load(ROOT / "studies" / "tables" / "ppocr-v4-det")
+    bench = RealTimeReplay(ReplayBench(table, seed=0), 0.1, now_s=real)
+    assert bench.now_s() == 0.0
+    report = bench.build("baseline", "", deadline_s=60.0)
+    real.now_s += 0.1 * report.build_s
+    assert abs(bench.now_s() - report.build_s) < 1e-9
+    # The storage takes five real seconds: fifty of the replay's.
+    real.now_s += 5.0
+    with pytest.raises(TrialFailure, match="did not end in time"):
+        bench.build("candidate", "", deadline_s=50.0)

@@ -191,6 +191,34 @@ def test_a_killed_workers_trial_is_retried_once_then_failed(fleet: Fleet) -> Non
     assert witness.ask(Listed("-a=off")) is None
 
 
+def test_a_retry_that_this_worker_made_is_not_queued_again(fleet: Fleet) -> None:
+    dead, other = fleet.worker("dead"), fleet.worker("other")
+    asked(dead, "-a=off")
+    other.tend()
+    fleet.pass_time(80, silent=("dead",))
+    ticket = asked(other, "-b=2")
+    other.commit(ticket, record(ticket))
+    now_s = 0.0
+    other._reaper._now_s = lambda: now_s
+    for _ in range(3):
+        other.tend()
+        now_s += 100.0
+    assert [t.state for t in fleet.trials()] == [TrialState.FAIL, TrialState.COMPLETE]
+    assert list(other.records) == [record(ticket)]
+
+
+def test_the_last_worker_leaves_no_trial_unfinished(fleet: Fleet) -> None:
+    dead, last = fleet.worker("dead"), fleet.worker("last")
+    asked(dead, "-a=off")
+    last.enqueue([Route.parse("-b=3", DATABASE)], SPACE, origin="a prior")
+    last.tend()
+    fleet.pass_time(80, silent=("dead",))
+    last.wind_up(0.0)
+    assert [t.state for t in fleet.trials()] == [TrialState.FAIL, TrialState.FAIL]
+    last.wind_up(0.0)
+    assert len(fleet.trials()) == 2
+
+
 def test_what_a_dead_worker_measured_and_did_not_end_counts(fleet: Fleet) -> None:
     dead, other = fleet.worker("dead"), fleet.worker("other")
     ticket = asked(dead, "-a=off")

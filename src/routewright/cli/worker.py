@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -136,10 +135,11 @@ def worker(
     view = read_study(storage, verdict["result"]["study"]["name"])
     show_answers(screen, tell(replace(view, result=verdict["result"])))
     screen.print(f"written to {folder}", soft_wrap=True, markup=False)
-    if not (Path(folder) / "engine").exists():
-        way = "--artifacts and --trust-engines" if verdict["engine"] else "--artifacts"
+    if verdict["result"]["best"]["files"] and not (folder / "engine").exists():
         screen.print(
-            f"the engine was built by {verdict['worker']}; {way} would fetch it",
+            f"the engine was built by {verdict['worker']} and is in "
+            f"{'its artifact store' if verdict['engine'] else 'its output folder'}"
+            f"{'; --artifacts and --trust-engines fetch it' if verdict['engine'] else ''}",
             soft_wrap=True,
             markup=False,
         )

@@ -86,6 +86,7 @@ class SharedLog(StudyLog):
         self._unfinished: list[FrozenTrial] = []
         self._settled: set[int] = set()
         self._all_settled_before = 0
+        self._kept: set[int] = set()
         self._lost: dict[int, FrozenTrial] = {}
         self._held: dict[int, int] = {}
         super().__init__(study, identity, spool.path)
@@ -259,8 +260,7 @@ class SharedLog(StudyLog):
             self._tell(f"{error}; trials go to the storage without being kept here first")
         number = self._deliver(entry)
         self._held.pop(ticket.number, None)
-        if number >= self._all_settled_before:
-            self._settled.add(number)
+        self._kept.add(number)
         self._records.append(replace(record, number=number, log=""))
 
     def hand_in_spooled(self) -> int:
@@ -324,14 +324,22 @@ class SharedLog(StudyLog):
         self._held.pop(trial.number, None)
         return bool(self._retry(write, "end a trial"))
 
-    def drop_waiting(self, reason: str) -> None:
-        """End what is queued and will not be tried any more."""
-        for trial in self._unfinished:
-            if trial.state is TrialState.WAITING:
-                self._retry(
-                    lambda t=trial: take_back(self._storage, t, reason, by=self.worker),
-                    "end a trial",
-                )
+    def wind_up(self, within_s: float) -> None:
+        """See to it that no trial stays unfinished once the study has its verdict.
+
+        Whoever is last ends what is queued, and what those left running who are gone.
+        """
+        self._reaper.is_over = True
+        end_s = time.monotonic() + within_s
+        while True:
+            self.tend()
+            for trial in self._unfinished:
+                if trial.state is TrialState.WAITING:
+                    self.withdraw(trial, "the study ended before it was tried again")
+            others = [t for t in self._unfinished if t.state is TrialState.RUNNING]
+            if not others or time.monotonic() > end_s:
+                return
+            time.sleep(_POLL_S)
 
     def _settle(self, trial: FrozenTrial) -> None:
         self._settled.add(trial.number)
@@ -339,6 +347,9 @@ class SharedLog(StudyLog):
         self._lost.pop(retried, None) if retried is not None else None
         late_for = trial.user_attrs.get(LATE_FOR)
         self._lost.pop(late_for, None) if late_for is not None else None
+        if trial.number in self._kept:
+            self._kept.remove(trial.number)
+            return
         record = record_of(trial)
         if record is not None:
             self._records.append(record)

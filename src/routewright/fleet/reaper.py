@@ -45,6 +45,8 @@ class Reaper:
         self._watch = watch
         self._now_s = now_s
         self._lost_since_s: dict[int, float] = {}
+        self.is_over = False
+        """Set once the study has its verdict: nothing is tried again then."""
 
     def reap(
         self,
@@ -60,7 +62,6 @@ class Reaper:
             lost: Trials that were taken back and are to be tried again.
             held: Numbers of this worker's own trials.
         """
-        unfinished = list(unfinished)
         ended = 0
         for trial in unfinished:
             if trial.state is not TrialState.RUNNING or trial.number in held:
@@ -71,7 +72,8 @@ class Reaper:
                 ended += take_back(self._storage, trial, "started twice", by=self._worker)
             elif self._watch.is_gone(owner):
                 ended += self._end(trial, owner)
-        self._requeue_forgotten(unfinished, lost)
+        if not self.is_over:
+            self._requeue_forgotten(lost)
         return ended
 
     def give_back(self, trial: FrozenTrial, reason: str) -> None:
@@ -106,13 +108,11 @@ class Reaper:
             )
         if not take_back(self._storage, trial, reason, by=self._worker, record=record):
             return False
-        if record is None and _is_search(trial):
+        if record is None and _is_search(trial) and not self.is_over:
             requeue(self._storage, self._study, trial, retry_of=trial.number)
         return True
 
-    def _requeue_forgotten(
-        self, unfinished: Iterable[FrozenTrial], lost: Collection[FrozenTrial]
-    ) -> None:
+    def _requeue_forgotten(self, lost: Collection[FrozenTrial]) -> None:
         """Requeue what a reaper ended, and was killed before it could requeue."""
         now_s = self._now_s()
         for trial in lost:

@@ -31,13 +31,14 @@ from routewright.fleet.identity import shared_identity
 from routewright.fleet.joining import TERMS, Terms, join
 from routewright.fleet.lease import Lease, Watch, beats_in, new_worker_name
 from routewright.fleet.log import SharedLog
+from routewright.fleet.pacing import RealTimeReplay
 from routewright.fleet.patience import patiently
 from routewright.fleet.spool import Spool
 from routewright.outcome import OutcomeWriter
 from routewright.outfolder import OutFolder, fresh_folder
 from routewright.progress import Progress
 from routewright.records import TrialRecord
-from routewright.replay import replay_pace
+from routewright.replay import ReplayBench, replay_pace
 from routewright.result import RESULT_ATTRIBUTE, result_text
 from routewright.settings import TuneSettings
 from routewright.sources import Source
@@ -50,8 +51,11 @@ from routewright.workbench import TrialFailure
 
 _JOIN_WAIT_S = 60.0
 _POLL_S = 1.0
-_LATE_S = 5.0
+_LATE_S = 2.0
 """Seconds after the search's end for which trials of others are waited for."""
+
+_ELECTION_S, _ELECTION_SHARE = 5.0, 0.1
+"""Seconds kept for agreeing on who confirms, and their largest share of the budget."""
 
 _LEAST_PACE = 1e-6
 
@@ -136,19 +140,16 @@ class SharedTuner(Tuner):
             terms = replace(terms, budget_s=self.options.terms.budget_s)
             study.set_user_attr(TERMS, terms.to_json())
         watch = Watch(terms.lease_s)
+        self._pace = self._in_real_time()
         self._lease = Lease(
             study, self.name, watch=watch, clock=self._clock, hear=self._hear_attributes
         )
-        pace = 1.0
-        if self.source.subject.simulated:
-            # Each worker has a simulated clock of its own; what they share is real time.
-            pace = max(replay_pace(self.settings.backend_options()), _LEAST_PACE)
         self.budget = SharedBudget(
             terms.budget_s,
             clock=self._clock,
             machine_limit_s=terms.machine_budget_s,
             bench_now_s=self.prepared.worker.now_s,
-            pace=pace,
+            pace=self._pace,
         )
         patiently(
             self._lease.start,
@@ -165,7 +166,7 @@ class SharedTuner(Tuner):
                 worker=self.name,
                 watch=watch,
                 left_s=lambda: self.budget.wall_left_s,
-                pace=pace,
+                pace=self._pace,
                 tell=self._remark,
             )
             if self._is_new:
@@ -179,6 +180,15 @@ class SharedTuner(Tuner):
                     self.log.hand_in_spooled()
                     self.log.end_unfinished()
             self._lease.end()
+
+    def _in_real_time(self) -> float:
+        """Put a replay onto real time; return the real seconds for each of the bench's."""
+        bench = self.prepared.worker
+        if not isinstance(bench, ReplayBench):
+            return 1.0
+        pace = max(replay_pace(self.settings.backend_options()), _LEAST_PACE)
+        self.prepared = replace(self.prepared, worker=RealTimeReplay(bench, pace))
+        return pace
 
     def _hear_attributes(self, attributes: Mapping[str, Any]) -> None:
         terms = Terms.from_json(attributes[TERMS])
@@ -218,7 +228,8 @@ class SharedTuner(Tuner):
             self.log.tend()
             if election.verdict is not None:
                 return self._adopted(election.verdict)
-            late = self.prepared.worker.now_s() > self._search_end_s(baseline) + _LATE_S
+            over_s = self.prepared.worker.now_s() - self._search_end_s(baseline)
+            late = over_s * self._pace > _LATE_S
             if stopped == NOTHING_LEFT and self.log.has_waiting and not late:
                 return None
             if election.leader is None and (late or not self.log.elsewhere()):
@@ -246,7 +257,6 @@ class SharedTuner(Tuner):
         with contextlib.suppress(TrialFailure):
             self._look_at_device()
         self.log.tend()
-        self.log.drop_waiting("the budget ended before it was tried again")
         result = OutcomeWriter(self.settings, self.prepared, self.out, self.budget).write(
             baseline,
             self.log.records,
@@ -277,12 +287,13 @@ class SharedTuner(Tuner):
         return True
 
     def _adopted(self, verdict: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Write the study's result into this worker's folder."""
+        """Write the study's result into this worker's folder, and leave no trial unfinished."""
         if verdict["worker"] != self.name:
             write_result(
                 verdict, self.out, self.options.artifacts if self.options.trust_engines else None
             )
         self.out.clear_work()
+        self.log.wind_up(2 * self.log.watch.lease_s)
         return verdict
 
     def _study_name(self) -> str:
@@ -294,7 +305,8 @@ class SharedTuner(Tuner):
 
     def _search_end_s(self, baseline: TrialRecord) -> float:
         self.budget.refresh()
-        return super()._search_end_s(baseline)
+        election_s = min(_ELECTION_S, _ELECTION_SHARE * self.budget.limit_s)
+        return super()._search_end_s(baseline) - election_s / self._pace
 
     def _known_results(self) -> KnownResults:
         return _SharedResults(self.log)
