@@ -37,7 +37,7 @@ def tune(
     expr_file: str | os.PathLike[str] | None = None,
     backend: str = "onnxruntime",
     option: Texts = (),
-    sampler: str = "staged",
+    sampler: str = "auto",
     prior: str | os.PathLike[str] = "none",
     family: str | None = None,
     learn: bool = False,

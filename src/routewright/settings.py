@@ -84,7 +84,7 @@ class TuneSettings:
     metric: str | None = None
     expr: str | None = None
     expr_file: str | None = None
-    sampler: str = "staged"
+    sampler: str = "auto"
     prior: str = "none"
     family: str | None = None
     learn: bool = False

@@ -1,4 +1,4 @@
-"""The searches that screen first, as a whole: ``staged``, the default, and ``auto``."""
+"""The searches that screen first, as a whole: ``auto``, the default, and ``staged``."""
 
 from __future__ import annotations
 

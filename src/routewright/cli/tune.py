@@ -89,7 +89,7 @@ def tune(
     option: Annotated[
         list[str] | None, typer.Option(help="Option of the backend, name=value. Repeatable.")
     ] = None,
-    sampler: Annotated[str | None, typer.Option(help="Search method. Default: staged.")] = None,
+    sampler: Annotated[str | None, typer.Option(help="Search method. Default: auto.")] = None,
     prior: Annotated[
         str | None,
         typer.Option(

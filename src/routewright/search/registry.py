@@ -26,7 +26,7 @@ from routewright.search.surrogate.sampler import SurrogateSearch
 from routewright.search.sweep import FastSweep, FullSweep, MixedSweep, TrtexecMixedSweep
 from routewright.space import SearchSpace
 
-DEFAULT_SAMPLER = "staged"
+DEFAULT_SAMPLER = "auto"
 """The search method of ``tune``."""
 
 Factory = Callable[[SearchSpace, int, SearchHints], RouteSampler]
@@ -97,14 +97,14 @@ SAMPLERS: Mapping[str, SamplerEntry] = {
     entry.name: entry
     for entry in (
         SamplerEntry(
+            "auto",
+            "screening for live knobs and, in turns with it, a surrogate search over them",
+            lambda space, seed, hints: AutoSearch(space, seed=seed, hints=hints),
+        ),
+        SamplerEntry(
             "staged",
             "screening, single changes of live knobs, what helped together, then Optuna's TPE",
             lambda space, seed, hints: StagedSearch(space, seed=seed, inner=make_tpe, hints=hints),
-        ),
-        SamplerEntry(
-            "auto",
-            "screening for live knobs, each of their values alone, then a search over them",
-            lambda space, seed, hints: AutoSearch(space, seed=seed, hints=hints),
         ),
         SamplerEntry(
             "surrogate",
