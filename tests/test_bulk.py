@@ -10,7 +10,7 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from routewright import bulk
-from routewright.bulk import add_finished_trials
+from routewright.bulk import add_finished_trials, set_attributes
 from routewright.storage import open_storage, sqlite_url
 
 
@@ -117,3 +117,22 @@ def test_an_in_memory_storage_is_left_to_optuna(monkeypatch: pytest.MonkeyPatch)
     study = optuna.create_study(storage=storage)
     add_finished_trials(study, storage, finished_trials())
     assert len(study.trials) == 5
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_attributes_set_at_once_are_those_that_optuna_would_have_set(
+    tmp_path: Path, kind: str
+) -> None:
+    study = optuna.create_study(storage=open_storage(url_in(tmp_path, kind)))
+    trial = study.ask()
+    trial.set_user_attr("already", 1)
+    set_attributes(trial, {"a": [1, None], "b": "é"})
+    # A second try, of which only the answer was lost, replaces them.
+    set_attributes(trial, {"a": [2], "b": "é", "c": {"x": 1.5}})
+    study.tell(trial, 1.0)
+
+    (read,) = optuna.load_study(
+        study_name=study.study_name, storage=open_storage(url_in(tmp_path, kind))
+    ).trials
+    assert read.user_attrs == {"already": 1, "a": [2], "b": "é", "c": {"x": 1.5}}
+    assert read.value == 1.0

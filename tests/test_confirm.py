@@ -100,12 +100,15 @@ def test_a_tie_goes_to_the_route_that_changes_least(tmp_path: Path) -> None:
     assert winner.record.route == "-a=off"
 
 
-def test_noise_is_called_a_gain_in_at_most_one_run_of_twenty(tmp_path: Path) -> None:
+@pytest.mark.parametrize("instance_sd", [0.004, 0.02])
+def test_noise_is_called_a_gain_in_at_most_one_run_of_twenty(
+    tmp_path: Path, instance_sd: float
+) -> None:
     false_gains = 0
     runs = 120
     for seed in range(runs):
         # Three equal routes that looked 4 % faster, on a noisy machine.
-        bench = ScriptedBench(seed=seed, noise_sd=0.03, instance_sd=0.004)
+        bench = ScriptedBench(seed=seed, noise_sd=0.03, instance_sd=instance_sd)
         candidates = [
             candidate(1, "-a=off", 0.96),
             candidate(2, "-b=off", 0.96),

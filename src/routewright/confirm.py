@@ -247,7 +247,11 @@ def _build_both(
 def _combine(standing: Sequence[Confirmed], comparisons: int) -> None:
     for candidate in standing:
         if candidate.rounds:
-            candidate.combined = combine_rounds(candidate.rounds, comparisons=comparisons)
+            candidate.combined = combine_rounds(
+                candidate.rounds,
+                comparisons=comparisons,
+                siblings=[other.rounds for other in standing if other is not candidate],
+            )
 
 
 def _drop_hopeless(standing: Sequence[Confirmed]) -> None:

@@ -98,13 +98,15 @@ def pooled_interval(
     prior_sd: float,
     prior_weight: float,
     confidence: float,
+    others: Sequence[Sequence[float]] = (),
 ) -> Interval:
     """Return the mean of a few rounds that differ by more than their own noise.
 
     Each round is the truth, plus a deviation of the round as a whole, plus its own noise. A
     handful of rounds says little about how large the deviations are, so their variance is pooled
-    with what is known beforehand, as ``prior_weight`` further observations would be; the mean then
-    follows Student's distribution with ``prior_weight + len(values) - 1`` degrees of freedom.
+    with what is known beforehand, as ``prior_weight`` further observations would be, and with how
+    the rounds of others scatter about their own means; the mean then follows Student's
+    distribution with ``prior_weight`` and one less than the rounds of each for degrees of freedom.
     Rounds count equally: deviations, not noise, limit what a round can tell.
 
     Args:
@@ -113,6 +115,7 @@ def pooled_interval(
         prior_sd: Standard deviation of rounds expected beforehand.
         prior_weight: Number of observations that the expectation is worth, above 0.
         confidence: Probability, above 0 and below 1.
+        others: Estimates of others' rounds, which deviate alike.
 
     Raises:
         ValueError: No round, unequal lengths, or a weight that is not above 0.
@@ -124,11 +127,19 @@ def pooled_interval(
     rounds = len(values)
     mean = math.fsum(values) / rounds
     own = math.fsum(variances) / rounds
-    observed = math.fsum((value - mean) ** 2 for value in values)
-    freedom = prior_weight + rounds - 1
+    observed, freedom = _scatter(values), prior_weight + rounds - 1
+    for other in others:
+        observed += _scatter(other)
+        freedom += max(len(other) - 1, 0)
     variance = (prior_weight * (prior_sd**2 + own) + observed) / freedom
     half = student_quantile((1 + confidence) / 2, freedom) * math.sqrt(variance / rounds)
     return Interval(mean, mean - half, mean + half)
+
+
+def _scatter(values: Sequence[float]) -> float:
+    """Return the sum of squares about the mean."""
+    mean = math.fsum(values) / max(len(values), 1)
+    return math.fsum((value - mean) ** 2 for value in values)
 
 
 def _walsh_averages(values: Sequence[float]) -> npt.NDArray[np.float64]:

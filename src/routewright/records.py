@@ -71,6 +71,7 @@ class TrialRecord:
         build_s: Seconds of the build, or None if none happened.
         check_s: Seconds of the accuracy check, or None.
         time_s: Seconds of timing, or None.
+        saved_s: Seconds of timing that giving it up early likely saved, or None.
         latency_ms: Median latency of the candidate, or None.
         baseline_ms: Median latency of the baseline measured beside it, or None.
         relative_latency: Candidate time / baseline time; below 1 is faster. None if not timed.
@@ -97,6 +98,7 @@ class TrialRecord:
     build_s: float | None = None
     check_s: float | None = None
     time_s: float | None = None
+    saved_s: float | None = None
     latency_ms: float | None = None
     baseline_ms: float | None = None
     relative_latency: float | None = None
@@ -152,6 +154,7 @@ class TrialRecord:
             build_s=None,
             check_s=None,
             time_s=None,
+            saved_s=None,
             log_ratios=(),
         )
 
@@ -195,6 +198,7 @@ class TrialRecord:
             build_s=attributes.get("build_s"),
             check_s=attributes.get("check_s"),
             time_s=attributes.get("time_s"),
+            saved_s=attributes.get("saved_s"),
             latency_ms=attributes.get("latency_ms"),
             baseline_ms=attributes.get("baseline_ms"),
             relative_latency=attributes.get("relative_latency"),

@@ -197,11 +197,15 @@ def count_trials(records: Sequence[TrialRecord]) -> dict[str, int]:
 
 
 def seconds_by_step(records: Sequence[TrialRecord]) -> dict[str, float]:
-    """Return where the seconds of the trials went."""
+    """Return where the seconds of the trials went.
+
+    ``saved_s`` were not spent: candidates that were clearly no contenders were given up early.
+    """
     return {
         "build_s": round(sum(record.build_s or 0.0 for record in records), 3),
         "check_s": round(sum(record.check_s or 0.0 for record in records), 3),
         "time_s": round(sum(record.time_s or 0.0 for record in records), 3),
+        "saved_s": round(sum(record.saved_s or 0.0 for record in records), 3),
         "confirmation_s": round(
             sum(r.cost_s for r in records if r.phase is Phase.CONFIRMATION), 3
         ),

@@ -28,6 +28,7 @@ from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from routewright.bulk import set_attributes
 from routewright.errors import RouteError, StorageError
 from routewright.files import write_text_atomic
 from routewright.records import SCHEMA_VERSION, WORST_VIOLATION, Outcome, TrialRecord
@@ -367,8 +368,7 @@ def _finish(study: optuna.Study, trial: Trial, record: TrialRecord) -> None:
 
 
 def _write(study: optuna.Study, trial: Trial, record: TrialRecord) -> None:
-    for key, value in record.to_attributes().items():
-        trial.set_user_attr(key, value)
+    set_attributes(trial, record.to_attributes())
     if CONSTRAINT not in trial.constraints:
         trial.set_constraint(CONSTRAINT, constraint_of(record))
     state = state_of(record)

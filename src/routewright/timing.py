@@ -168,6 +168,8 @@ class PairedTiming:
         stopped: Why measuring stopped.
         instance_sd: The difference between builds that ``ci95`` includes.
         notes: Remarks, one line each.
+        saved_s: Seconds that were likely saved by giving the candidate up before its interval
+            was tight; 0 where it was not given up.
     """
 
     log_ratios: tuple[float, ...]
@@ -183,6 +185,7 @@ class PairedTiming:
     stopped: StopReason
     instance_sd: float
     notes: tuple[str, ...] = ()
+    saved_s: float = 0.0
 
     @property
     def half_width(self) -> float:
@@ -247,15 +250,30 @@ def measure(
         timing = tally.summary(end_s - begin_s, last or StopReason.TIGHT)
         tight = tally.pairs >= limits.min_pairs and timing.half_width <= limits.target_half_width
         if contender is not None and _surely_above(timing, limits.reject_confidence) > contender:
-            return replace(timing, stopped=StopReason.NO_CONTENDER)
+            return _given_up(timing, StopReason.NO_CONTENDER, limits)
         # Noise makes an interval look tight too early; it has to look so twice in a row.
         if tight and (was_tight or last is not None):
             return replace(timing, stopped=StopReason.TIGHT)
         if on_block is not None and on_block(timing):
-            return replace(timing, stopped=StopReason.PRUNED)
+            return _given_up(timing, StopReason.PRUNED, limits)
         if last is not None:
             return timing
         was_tight = tight
+
+
+def _given_up(timing: PairedTiming, reason: StopReason, limits: TimingLimits) -> PairedTiming:
+    """Return the timing with why it ended, and what measuring on would likely have taken.
+
+    An interval narrows with the square root of the pairs, but for the part that comes with builds
+    and does not narrow at all.
+    """
+    pairs = len(timing.log_ratios)
+    builds = normal_quantile(0.975) * timing.instance_sd
+    wanted = math.sqrt(limits.target_half_width**2 - builds**2)
+    noise = math.sqrt(max(timing.half_width**2 - builds**2, 0.0))
+    needed = max(pairs * (noise / wanted) ** 2, limits.min_pairs)
+    full_s = min(timing.wall_s * min(needed, limits.max_pairs) / pairs, limits.max_s)
+    return replace(timing, stopped=reason, saved_s=max(full_s - timing.wall_s, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,14 +311,18 @@ def combine_rounds(
     *,
     confidence: float = 0.95,
     comparisons: int = 1,
-    prior_weight: float = 8.0,
+    prior_weight: float = 3.0,
+    siblings: Sequence[Sequence[PairedTiming]] = (),
 ) -> CombinedTiming:
     """Combine independent rounds, each with fresh builds of both routes.
 
     A round's log ratio is the truth, plus how its two builds happened to fall out, plus noise.
-    The spread of rounds is pooled with the expected difference between builds
+    The spread of rounds is pooled with the expected difference between builds and with the spread
+    that other candidates' rounds show on this machine
     (:func:`routewright.intervals.pooled_interval`): two rounds that agree by chance do not make a
-    certainty, and rounds that disagree widen the interval. Having picked the best of many is
+    certainty, and rounds that disagree widen the interval. Where builds differ four times as much
+    as expected, three equal candidates in four rounds still give a false claim in one of twenty
+    studies only (``scripts/bench_aa``). Having picked the best of many is
     corrected for by Bonferroni's rule: each interval errs with ``(1 - confidence) / comparisons``.
 
     Rounds should build the candidate first as often as the baseline: the later build tends to lie
@@ -311,6 +333,7 @@ def combine_rounds(
         confidence: Probability, above 0 and below 1.
         comparisons: Candidates among which this one was picked; 1 for a single comparison.
         prior_weight: Rounds that the expected difference between builds is worth.
+        siblings: Rounds of other candidates in the same study.
 
     Raises:
         ValueError: No rounds, or a value out of its range.
@@ -328,6 +351,7 @@ def combine_rounds(
         prior_sd=max(timing.instance_sd for timing in rounds),
         prior_weight=prior_weight,
         confidence=1 - (1 - confidence) / comparisons,
+        others=[[math.log(timing.relative_latency) for timing in others] for others in siblings],
     )
     return CombinedTiming(
         relative_latency=math.exp(interval.estimate),

@@ -208,6 +208,7 @@ def with_timing(record: TrialRecord, timing: PairedTiming, time_s: float) -> Tri
         record,
         outcome=Outcome.TIMED,
         time_s=(record.time_s or 0.0) + time_s,
+        saved_s=round(timing.saved_s, 3) or None,
         latency_ms=timing.latency_ms,
         baseline_ms=timing.baseline_ms,
         relative_latency=timing.relative_latency,

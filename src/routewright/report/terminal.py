@@ -45,7 +45,11 @@ def show_answers(console: Console, story: Story) -> None:
         console.print(Text(f"again: {story.command}"), soft_wrap=True)
     budget = (view.result or {}).get("budget")
     if budget:
-        console.print(Text(f"budget: {budget['used_s']:.0f} of {budget['limit_s']:g} s"))
+        told = f"budget: {budget['used_s']:.0f} of {budget['limit_s']:g} s"
+        # Results of before this was counted do not have it.
+        if budget.get("saved_s", 0.0) >= 1:
+            told += f"; giving slow candidates up early saved about {budget['saved_s']:.0f} s"
+        console.print(Text(told))
     for kind, count in story.failures.items():
         console.print(Text(f"failed: {count} ({kind})"))
     for note in story.notes:

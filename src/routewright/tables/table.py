@@ -112,11 +112,19 @@ class Table:
         Raises:
             TableError: The route is not in the table.
         """
+        return replace(self._entry_of_row(self.row(route)), route=str(route))
+
+    def row(self, route: Route | str) -> int:
+        """Return the row of :attr:`data` that holds what ``route`` was measured to be.
+
+        Raises:
+            TableError: The route is not in the table.
+        """
         part = self.live_part(route)
         row = self._rows.get(self._key(part))
         if row is None:
             raise TableError(f"not in the table {self.name}: {str(part)!r} was not measured")
-        return replace(self._entry_of_row(row), route=str(route))
+        return row
 
     @cached_property
     def entries(self) -> list[Entry]:
@@ -161,7 +169,8 @@ class Table:
         return np.array([self._position(name, "") for name in self.live], dtype=np.int16)
 
     @cached_property
-    def _true_ratios(self) -> Sequence[float]:
+    def true_ratios(self) -> Sequence[float]:
+        """Relative latency of each engine from all its blocks; NaN where it was not timed."""
         pairs = zip(self.data.baseline_ms, self.data.candidate_ms, strict=True)
         return [float(np.exp(true_log_ratio(baseline, own))) for baseline, own in pairs]
 
@@ -198,7 +207,7 @@ class Table:
             candidate_ms=data.candidate_ms[engine] if timed else none,
             wall_s=data.wall_s[engine] if timed else none[:, 0],
             candidate_first=data.candidate_first if timed else np.zeros(0, dtype=np.bool_),
-            relative_latency=self._true_ratios[engine] if timed else float("nan"),
+            relative_latency=self.true_ratios[engine] if timed else float("nan"),
         )
 
     def _route_of_row(self, row: int) -> str:
