@@ -1,8 +1,9 @@
 """The runs of a comparison as Optuna studies, side by side in one storage.
 
 Each run is a study named ``COMPARISON/WORK/SAMPLER/seed-N``. Its trials carry what trials of
-``tune`` carry, and the live knobs and those that the route changes as parameters. A study is
-written in one go when its run has ended; one that was cut off by a kill is written anew.
+``tune`` carry, and the live knobs as parameters: the others change nothing, and would make the
+storage five times as large. A study is written in one go when its run has ended; one that was cut
+off by a kill is written anew.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class ComparedStudies:
         Args:
             run: The run.
             space: The routes that it searched.
-            live: Knobs that every trial has as parameters.
+            live: Knobs that every trial has as parameters; where none are known, each trial has
+                those that it changes.
             identity: What its results are valid for.
 
         Raises:
@@ -184,7 +186,7 @@ def _trial(
     params: dict[str, Any] = {}
     if route is not None and space.contains(route):
         values = space.params(route)
-        wanted = {*live, *route.changed}
+        wanted = live or route.changed
         params = {name: value for name, value in values.items() if name in wanted}
     state = state_of(record)
     trial = create_trial(
