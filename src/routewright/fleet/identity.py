@@ -59,6 +59,8 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[st
         for name in sorted({*was, *now} - {"environment"})
         if was.get(name) != now.get(name)
     }
+    if "knobs" in told and was.get("knobs", {}).keys() == now.get("knobs", {}).keys():
+        told["knobs"] = "the knobs that can be searched differ"
     environment += [told[name] for name in told if name in ENVIRONMENT_DEPENDENT]
     return environment, [told[name] for name in told if name not in ENVIRONMENT_DEPENDENT]
 
