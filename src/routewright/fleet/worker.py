@@ -57,6 +57,9 @@ _LATE_S = 2.0
 _ELECTION_S, _ELECTION_SHARE = 5.0, 0.1
 """Seconds kept for agreeing on who confirms, and their largest share of the budget."""
 
+_STORE_S = 2.0
+"""Seconds kept for storing engine and verdict."""
+
 _LEAST_PACE = 1e-6
 
 
@@ -101,6 +104,7 @@ class SharedTuner(Tuner):
         self.options = options
         self.name = new_worker_name()
         self._clock = StudyClock(started_s)
+        self._pace = 1.0
 
     def work(self) -> Mapping[str, Any]:
         """Work until the study ends; return its verdict.
@@ -307,6 +311,11 @@ class SharedTuner(Tuner):
         self.budget.refresh()
         election_s = min(_ELECTION_S, _ELECTION_SHARE * self.budget.limit_s)
         return super()._search_end_s(baseline) - election_s / self._pace
+
+    def _finish_s(self) -> float:
+        return (
+            super()._finish_s() + min(_STORE_S, _ELECTION_SHARE * self.budget.limit_s) / self._pace
+        )
 
     def _known_results(self) -> KnownResults:
         return _SharedResults(self.log)
