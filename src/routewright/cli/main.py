@@ -13,23 +13,8 @@ import optuna
 import typer
 
 from routewright.budget import process_started_s
-from routewright.cli import (
-    compare,
-    dashboard,
-    export_study,
-    group,
-    import_study,
-    knobs,
-    prior,
-    proxy,
-    report,
-    routes,
-    show,
-    started,
-    trtexec,
-    tune,
-    worker,
-)
+from routewright.cli import started
+from routewright.cli.commands import application
 from routewright.cli.secrets import arguments_without_secrets
 from routewright.errors import RoutewrightError
 
@@ -39,30 +24,6 @@ INTERRUPTED = 130
 _USAGE_ERROR: Any = next(
     base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
 )
-
-app = typer.Typer(
-    name="routewright",
-    help="Find the fastest build route of an inference engine that still meets an accuracy "
-    "bound, inside a wall-clock budget.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command("tune")(tune.tune)
-app.command("knobs")(knobs.knobs)
-app.command("routes")(routes.routes)
-app.command("show")(show.show)
-app.command("report")(report.report)
-app.command("dashboard")(dashboard.dashboard)
-app.command("worker")(worker.worker)
-app.command("group")(group.group)
-app.command("proxy")(proxy.proxy)
-app.command("compare")(compare.compare_samplers)
-app.add_typer(prior.app, name="prior")
-app.add_typer(import_study.app, name="import")
-app.add_typer(export_study.app, name="export")
-app.command("trtexec", context_settings=trtexec.CONTEXT, add_help_option=False)(trtexec.trtexec)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,13 +37,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A job manager's request to end is a user's Ctrl-C: end cleanly, keep what was measured.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = app(args=arguments, standalone_mode=False)
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        code = application(words[0] if words else None)(args=words, standalone_mode=False)
         sys.stdout.flush()
     except RoutewrightError as error:
         return _complain(" ".join(str(error).split()), error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         return _complain("interrupted", INTERRUPTED)
     except _USAGE_ERROR as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message(), file=sys.stderr)
+            return 2
         return _complain(" ".join(error.format_message().split()).rstrip("."), 2)
     except (BrokenPipeError, SystemExit) as end:
         if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):

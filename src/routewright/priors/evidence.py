@@ -11,10 +11,9 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from routewright.priors.features import ModelFeatures
 from routewright.priors.liveness import live_settings
@@ -23,6 +22,9 @@ from routewright.priors.regression import Trial, estimate_effects
 from routewright.priors.roles import roles_of
 from routewright.records import Outcome, Phase, TrialRecord
 from routewright.search.observations import log_sd
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SETTING_COLUMNS = (
     "knob",
@@ -181,6 +183,9 @@ def pairs_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    # Half a second of importing that only evidence needs.
+    import pandas as pd
+
     # Six digits are more than was measured, and few enough that every machine agrees on them.
     content = {
         name: [str(row[name]) for row in rows]

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.cluster import AgglomerativeClustering
 
 from routewright.priors.evidence import Evidence
 from routewright.priors.features import ModelFeatures
@@ -20,6 +19,9 @@ def clusters_of(features: Sequence[ModelFeatures]) -> list[int]:
     """Return the cluster of each model, numbered in the order in which they first occur."""
     if len(features) < 2:
         return [0] * len(features)
+    # A second of importing that only clustering needs.
+    from sklearn.cluster import AgglomerativeClustering
+
     apart = np.array([[model_distance(a, b) for b in features] for a in features])
     labels = AgglomerativeClustering(
         n_clusters=None,

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from routewright.records import TrialRecord
 
@@ -85,6 +84,9 @@ def _shared_out(losses: Mapping[tuple[str, ...], float]) -> dict[str, float]:
     scaled = rows * most / values[:, None]
     padded = np.vstack([scaled, _EVENLY * np.eye(len(names))])
     wanted = np.concatenate([np.ones(len(routes)), np.zeros(len(names))])
+    # Most of a second of importing that only evidence needs.
+    from scipy.optimize import nnls
+
     parts, _ = nnls(padded, wanted)
     return {
         name: float(part * limit) for name, part, limit in zip(names, parts, most, strict=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from routewright.priors.learning import Belief, Beliefs
 from routewright.priors.losses import NO_LOSS
@@ -127,13 +127,13 @@ def success_of(beliefs: Beliefs, chosen: Iterable[Belief]) -> float:
     if limit <= 0.0:
         return 0.0
     sd = math.sqrt(sum((loss / total * sd) ** 2 for loss, sd in losses))
-    return probability * float(norm.cdf((math.log10(limit) - math.log10(total)) / max(sd, 0.05)))
+    return probability * float(ndtr((math.log10(limit) - math.log10(total)) / max(sd, 0.05)))
 
 
 def _helps(belief: Belief) -> bool:
     if belief.effect is None or belief.expected >= -_LEAST_GAIN / 2:
         return False
-    return bool(norm.cdf(-belief.effect.mean / belief.effect.sd) >= _SURE)
+    return bool(ndtr(-belief.effect.mean / belief.effect.sd) >= _SURE)
 
 
 def _grown(beliefs: Beliefs, helpful: Sequence[Belief]) -> list[Belief]:

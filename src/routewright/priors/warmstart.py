@@ -11,8 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scipy.stats import norm
-
 from routewright.priors.learning import Beliefs
 from routewright.priors.suggestions import Suggestion, suggest
 from routewright.records import Outcome, TrialRecord
@@ -96,16 +94,21 @@ def origin_of(suggestion: Suggestion) -> str:
     return f"{ORIGIN}: {suggestion.why}"
 
 
+def _log_density(deviation: float, variance: float) -> float:
+    """Return the logarithm of the normal density, less a constant."""
+    return -0.5 * (deviation**2 / variance + math.log(variance))
+
+
 def _log_factor(suggestion: Suggestion, record: TrialRecord) -> float:
     success = min(max(suggestion.success, 0.02), 0.98)
     value = record.log_relative_latency
     if not record.eligible or value is None:
         return math.log((1.0 - success) / (1.0 - _NULL_SUCCESS))
     noise = log_sd(record) ** 2
-    expected = norm.logpdf(value, suggestion.mean, math.sqrt(suggestion.sd**2 + noise))
+    expected = _log_density(value - suggestion.mean, suggestion.sd**2 + noise)
     # A prior that knows nothing expects effects as large, in either direction.
     open_ = suggestion.mean**2 + suggestion.sd**2 + _NULL_SD**2
-    blind = norm.logpdf(value, 0.0, math.sqrt(open_ + noise))
+    blind = _log_density(value, open_ + noise)
     # One result, however far off, is one result: a heavy tail bounds what it can say.
     told = min(max(float(expected - blind), -3.0), 3.0)
     return math.log(success / _NULL_SUCCESS) + told

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from optuna.exceptions import OptunaError
 from optuna.trial import Trial
-from optuna_dashboard import save_note
 
 from routewright.budget import Budget
 from routewright.errors import StorageError
@@ -105,6 +104,9 @@ class Publisher(Forwarding):
         return tell(view, with_effects=False)
 
     def _write_note(self, log: StudyLog, story: Story) -> None:
+        # Imported here, since it takes a second that no other command should wait for.
+        from optuna_dashboard import save_note
+
         save_note(log.study, study_note(story, updated=time.strftime("%Y-%m-%d %H:%M:%S %z")))
 
     def _attach_log(self, trial: Trial, record: TrialRecord) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
-import pandas as pd
 
 from routewright.priors.evidence import Evidence
 from routewright.priors.similarity import model_distance
@@ -114,5 +113,5 @@ def _elsewhere(evidence: Evidence, seed: int) -> Evidence:
         evidence,
         origin=replace(origin, environment=there),
         settings=settings,
-        pairs=pd.DataFrame(evidence.pairs.iloc[:0]),
+        pairs=evidence.pairs.iloc[:0].copy(),
     )
