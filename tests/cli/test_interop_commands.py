@@ -269,7 +269,7 @@ def test_a_killed_tuning_goes_on_from_its_cache(tmp_path: Path) -> None:
         start_new_session=True,
     )
     try:
-        for _ in range(600):
+        for _ in range(4000):
             if (tmp_path / "cache.json").exists() or process.poll() is not None:
                 break
             time.sleep(0.05)
