@@ -23,6 +23,8 @@ _ANCESTORS: WeakKeyDictionary[SearchSpace, Mapping[str, tuple[str, ...]]] = Weak
 
 _PARSED: WeakKeyDictionary[SearchSpace, dict[str, Route | None]] = WeakKeyDictionary()
 
+_HELD: WeakKeyDictionary[SearchSpace, dict[Route, bool]] = WeakKeyDictionary()
+
 _RANDOM_TRIES = 64
 _LISTED_ROUTES = 4096
 
@@ -74,6 +76,14 @@ def parsed(space: SearchSpace, text: str) -> Route | None:
         except RoutewrightError:
             known[text] = None
     return known[text]
+
+
+def holds(space: SearchSpace, route: Route) -> bool:
+    """Return whether ``space`` contains ``route``; what was asked is kept."""
+    known = _HELD.setdefault(space, {})
+    if route not in known:
+        known[route] = space.contains(route)
+    return known[route]
 
 
 def base_route(space: SearchSpace) -> Route:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from routewright.records import WORST_VIOLATION, Outcome, TrialRecord
 from routewright.routes import Route
-from routewright.search.candidates import Change, parsed
+from routewright.search.candidates import Change, holds, parsed
 from routewright.space import SearchSpace
 
 LEAST_SD = 1e-4
@@ -74,7 +74,7 @@ def observations_of(
         route = parsed(space, record.route)
         if route is not None and foreign:
             route = Route(tuple(pair for pair in route.pairs if pair not in foreign))
-        if route is not None and space.contains(route):
+        if route is not None and holds(space, route):
             by_route.setdefault(route, []).append(record)
     return [pool(str(route), route, trials) for route, trials in by_route.items()]
 

@@ -12,6 +12,7 @@ from routewright.search.surrogate.model import (
     LATENCY_GUESSES,
     Beliefs,
     Floats,
+    Layout,
     Regression,
     Scales,
     fit,
@@ -68,7 +69,7 @@ def data(count: int = 12) -> tuple[Floats, Floats, Floats]:
 
 def regression() -> Regression:
     rows, values, sds = data()
-    return Regression(rows, values, sds**2, OWNER, SCALES, RELEVANCE, None)
+    return Regression(rows, values, sds**2, Layout.of_contrasts(OWNER), SCALES, RELEVANCE, None)
 
 
 def test_predictions_are_those_of_the_regression_in_weight_space() -> None:
@@ -123,7 +124,8 @@ def test_smooth_columns_are_handled_like_the_others() -> None:
     values = rng.normal(size=10)
     noise = np.full(10, 0.01)
     mean, covariance = textbook(rows, values, noise + SCALES.misfit**2)
-    model = Regression(rows, values, noise, OWNER, SCALES, RELEVANCE, None)
+    squares = np.where(np.isin(np.arange(len(OWNER)), [2, 3]), np.nan, 1.0)
+    model = Regression(rows, values, noise, Layout(OWNER, squares), SCALES, RELEVANCE, None)
     new = routes(5, seed=2)
     new[:, 2:4] = rng.normal(size=(5, 2))
     predicted, sd = model.predict(new)
@@ -146,11 +148,11 @@ def test_a_believed_route_is_more_certain_and_no_different() -> None:
 
 def test_fitting_finds_effects_and_the_noise() -> None:
     rng = np.random.default_rng(0)
-    owner = np.arange(12)
+    layout = Layout.of_contrasts(np.arange(12))
     rows = (rng.random((80, 12)) < 0.4).astype(float)
     truth = np.where(np.arange(12) < 4, [0.3, -0.2, 0.1, -0.1] * 3, 0.0)
     values = rows @ truth + 0.15 * rows[:, 0] * rows[:, 1] + rng.normal(0, 0.02, 80)
-    model = fit(rows, values, np.full(80, 0.02), owner, LATENCY_GUESSES)
+    model = fit(rows, values, np.full(80, 0.02), layout, LATENCY_GUESSES)
     mean, _ = model.effects()
     np.testing.assert_allclose(mean, truth, atol=0.04)
     assert model.coefficients().joint[0, 1] == pytest.approx(0.15, abs=0.05)
@@ -158,7 +160,9 @@ def test_fitting_finds_effects_and_the_noise() -> None:
 
 
 def test_no_data_leaves_the_prior() -> None:
-    model = fit(np.zeros((0, 5)), np.zeros(0), np.zeros(0), OWNER, LATENCY_GUESSES)
+    model = fit(
+        np.zeros((0, 5)), np.zeros(0), np.zeros(0), Layout.of_contrasts(OWNER), LATENCY_GUESSES
+    )
     mean, sd = model.predict(routes(3))
     np.testing.assert_allclose(mean, routes(3).sum(axis=1) * model.scales.lean)
     assert (sd > 0).all()
@@ -167,12 +171,12 @@ def test_no_data_leaves_the_prior() -> None:
 def told(right: float) -> tuple[Regression, Floats]:
     """Fit data with beliefs that are right (1), or have their signs flipped (-1)."""
     rng = np.random.default_rng(1)
-    owner = np.arange(12)
+    layout = Layout.of_contrasts(np.arange(12))
     truth = rng.normal(0, 0.15, 12)
     rows = (rng.random((10, 12)) < 0.3).astype(float)
     values = rows @ truth + rng.normal(0, 0.01, 10)
     beliefs = Beliefs(right * truth, np.full(12, 0.03**2))
-    model = fit(rows, values, np.full(10, 0.01), owner, LATENCY_GUESSES, beliefs=beliefs)
+    model = fit(rows, values, np.full(10, 0.01), layout, LATENCY_GUESSES, beliefs=beliefs)
     return model, truth
 
 

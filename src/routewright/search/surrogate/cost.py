@@ -31,7 +31,7 @@ class Cost:
             encoding.encode_all([o.route for o in built]),
             logs - self._typical,
             np.zeros(len(built)),
-            encoding.owner,
+            encoding.layout,
             Scales(_EFFECT_SD, 0.0, 0.0, _SCATTER_SD, offset=_EFFECT_SD),
             np.ones(encoding.columns),
             None,

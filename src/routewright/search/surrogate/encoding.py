@@ -23,6 +23,7 @@ from routewright.knobs import is_off
 from routewright.notation import integer_of
 from routewright.routes import Route
 from routewright.search.candidates import ancestors_of, default_values
+from routewright.search.surrogate.model import Layout
 from routewright.space import SearchSpace
 
 Floats = npt.NDArray[np.float64]
@@ -47,7 +48,7 @@ class Encoding:
         space: The space.
         knobs: Names of the varied knobs, in the space's order.
         columns: Number of columns.
-        owner: Index of the knob that owns each column.
+        layout: How columns belong to knobs.
         slices: Columns of each knob.
         start: Value of each knob at the start.
     """
@@ -66,7 +67,9 @@ class Encoding:
             self.slices.append(slice(len(owner), len(owner) + table.width))
             owner.extend([index] * table.width)
         self.columns = len(owner)
-        self.owner = np.array(owner, dtype=np.intp)
+        self._rows: dict[Route, Floats] = {}
+        squares = np.concatenate([np.zeros(0), *(table.squares() for table in self._tables)])
+        self.layout = Layout(np.array(owner, dtype=np.intp), squares)
         self.position = {name: index for index, name in enumerate(self.knobs)}
         self._unlisted = [n for n in self.knobs if self.start[n] != space.database[n].default]
 
@@ -86,12 +89,20 @@ class Encoding:
 
     def encode_all(self, routes: Sequence[Route]) -> Floats:
         """Return the vectors of routes, one in each row."""
-        rows = np.zeros((len(routes), self.columns))
-        for row, route in zip(rows, routes, strict=True):
+        if not routes:
+            return np.zeros((0, self.columns))
+        return np.stack([self._encoded(route) for route in routes])
+
+    def _encoded(self, route: Route) -> Floats:
+        """Return the vector of a route that was tried, and keep it for the next proposal."""
+        known = self._rows.get(route)
+        if known is None:
+            known = np.zeros(self.columns)
             for name, value in self.changes(route).items():
                 index = self.position[name]
-                row[self.slices[index]] = self._tables[index].row(value)
-        return rows
+                known[self.slices[index]] = self._tables[index].row(value)
+            self._rows[route] = known
+        return known
 
     def column_of(self, name: str, value: str) -> int | None:
         """Return the column that stands for one value alone, or None if there is none."""
@@ -131,6 +142,7 @@ class Options:
     ) -> None:
         self.encoding = encoding
         self._values: list[str] = []
+        self._keys: dict[Route, bytes | None] = {}
         self._index: list[dict[str, int]] = []
         knob: list[int] = []
         first = [0]
@@ -164,6 +176,13 @@ class Options:
                 return None
             codes[index] = option
         return codes
+
+    def key_of(self, route: Route) -> bytes | None:
+        """Return the codes of a route that was tried as bytes; they are kept."""
+        if route not in self._keys:
+            codes = self.codes_of(route)
+            self._keys[route] = None if codes is None else codes.tobytes()
+        return self._keys[route]
 
     def locate(self, name: str, value: str) -> tuple[int, int]:
         """Return the index of a knob and of its option; -1 for a value that is no option."""
@@ -268,6 +287,15 @@ class _Table:
         if self._is_smooth or value not in self._others:
             return None
         return self._others[value] + self.is_shared
+
+    def squares(self) -> Floats:
+        """Return the columns' part of :class:`Layout`."""
+        if self._is_smooth:
+            return np.full(self.width, np.nan)
+        if not self.is_shared:
+            return np.ones(self.width)
+        # Two routes' inner product is 1 for the same value, _ALIKE for two others, else 0.
+        return np.array([_ALIKE, *([1.0 + _ALIKE] * len(self._others))])
 
     def _row(self, value: str) -> Floats:
         if self._is_smooth:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
@@ -18,6 +18,7 @@ from routewright.search.surrogate.model import (
     LOSS_GUESSES,
     Regression,
     ScaleGuesses,
+    ScaleMemory,
     fit,
 )
 
@@ -69,7 +70,12 @@ class Accuracy:
     Where the threshold is 0, all that is known of a loss is whether it is 0.
     """
 
-    def __init__(self, encoding: Encoding, observations: Iterable[Observation]) -> None:
+    def __init__(
+        self,
+        encoding: Encoding,
+        observations: Iterable[Observation],
+        memories: Mapping[float, ScaleMemory] | None = None,
+    ) -> None:
         checked = [o for o in observations if o.is_checked and not o.failed]
         # Below a threshold of 0 there is nothing, so that a violation of 0 is met exactly.
         is_strict = any(o.violation == 0.0 for o in checked)
@@ -87,9 +93,11 @@ class Accuracy:
                 rows,
                 values,
                 np.full(len(rows), _LOSS_SD),
-                encoding.owner,
+                encoding.layout,
                 scale.guesses,
                 offset=scale.start_sd,
+                rank=np.abs(values - scale.limit),  # losses near the bound tell most about it
+                memory=memories.get(scale.shift) if memories is not None else None,
             )
             # The density of the losses themselves, so that the scales can be compared.
             fitted.append((scale, model, model.log_evidence - float(values.sum())))

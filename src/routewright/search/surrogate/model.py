@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,15 @@ from scipy.linalg.lapack import dpotrf, dtrtrs
 
 Floats = npt.NDArray[np.float64]
 
-_MOST_ROWS_FOR_SCALES = 160
+_MOST_ROWS_FOR_SCALES = 120
 """Scales are estimated from this many trials at most; more change them little."""
+
+_MOST_ROWS = 160
+"""A model takes this many trials at most; more make proposals slow."""
+
+_FEW_ROWS = 40
+_GROWTH = 1.2
+"""With more than few trials, scales are estimated anew each time that there are so many more."""
 
 _FADING = 0.15
 """By how much, on the log scale, the remainders of two routes resemble each other less for each
@@ -123,6 +131,36 @@ class Beliefs:
     variance: Floats
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How columns belong to knobs.
+
+    Attributes:
+        owner: Index of the knob that owns each column; columns of a knob are neighbours.
+        squares: By column, what its products count for in the square of two routes' inner product
+            over the knob's columns; NaN for columns of which that square is no such sum.
+    """
+
+    owner: npt.NDArray[np.intp]
+    squares: Floats
+
+    @classmethod
+    def of_contrasts(cls, owner: npt.NDArray[np.intp]) -> Layout:
+        """Return the layout of columns of which at most one is 1 for each knob, and all else 0."""
+        return cls(owner, np.ones(len(owner)))
+
+    @cached_property
+    def summed(self) -> npt.NDArray[np.intp]:
+        """Columns whose squares are sums."""
+        return np.flatnonzero(~np.isnan(self.squares))
+
+    @cached_property
+    def smooth(self) -> list[npt.NDArray[np.intp]]:
+        """Columns of each other knob."""
+        rest = np.flatnonzero(np.isnan(self.squares))
+        return [rest[self.owner[rest] == knob] for knob in np.unique(self.owner[rest])]
+
+
 class Regression:
     """A fitted model; made by :func:`fit`."""
 
@@ -131,7 +169,7 @@ class Regression:
         rows: Floats,
         values: Floats,
         noise_variance: Floats,
-        owner: npt.NDArray[np.intp],
+        layout: Layout,
         scales: Scales,
         relevance: Floats,
         beliefs: Beliefs | None,
@@ -141,7 +179,7 @@ class Regression:
         self._rows = rows
         self._values = values
         self._noise = noise_variance
-        self._owner = owner
+        self._layout = layout
         self._beliefs = beliefs
         self._main_variance = _main_variances(scales, relevance, beliefs)
         self._mean = np.full(rows.shape[1], scales.lean)
@@ -161,7 +199,7 @@ class Regression:
             np.vstack([self._rows, rows]),
             np.append(self._values, self.mean(rows)),
             np.append(self._noise, np.full(len(rows), self.scales.misfit**2)),
-            self._owner,
+            self._layout,
             self.scales,
             self.relevance,
             self._beliefs,
@@ -207,7 +245,8 @@ class Regression:
         """
         rows = self._rows
         scale = self._pair_scale()
-        cross_knob = self._owner[:, None] != self._owner[None, :]
+        owner = self._layout.owner
+        cross_knob = owner[:, None] != owner[None, :]
         if rng is None:
             single = self._mean.copy()
             joint = np.zeros((rows.shape[1], rows.shape[1]))
@@ -259,7 +298,7 @@ class Regression:
         weight = scales.pair * self.relevance
         squares = rows**2
         inner = squares @ weight
-        per_knob = _sum_by_owner(squares * weight, self._owner)
+        per_knob = _sum_by_owner(squares * weight, self._layout.owner)
         own = (per_knob**2).sum(axis=1)
         result: Floats = (
             scales.offset**2
@@ -271,10 +310,10 @@ class Regression:
 
     def _same_knob(self, left: Floats, right: Floats, weight: Floats) -> Floats:
         """Return the sum over knobs of the squared inner products of their columns."""
-        binary = _is_binary(left, right)
-        total: Floats = (left[:, binary] * weight[binary] ** 2) @ right[:, binary].T
-        for knob in np.unique(self._owner[~binary]):
-            own = self._owner == knob
+        summed = self._layout.summed
+        factor = weight[summed] ** 2 * self._layout.squares[summed]
+        total: Floats = (left[:, summed] * factor) @ right[:, summed].T
+        for own in self._layout.smooth:
             total = total + ((left[:, own] * weight[own]) @ right[:, own].T) ** 2
         return total
 
@@ -312,26 +351,75 @@ def fit(
     rows: Floats,
     values: Floats,
     sds: Floats,
-    owner: npt.NDArray[np.intp],
+    layout: Layout,
     guesses: ScaleGuesses,
     *,
     offset: float = 0.0,
     beliefs: Beliefs | None = None,
+    rank: Floats | None = None,
+    memory: ScaleMemory | None = None,
 ) -> Regression:
     """Fit the model.
+
+    Trials are expected in the order in which they were made: scales are estimated from the first
+    so many, so that they are the same for some proposals in a row.
 
     Args:
         rows: Encoded routes, trials x columns.
         values: What was measured of each.
         sds: Standard error of each.
-        owner: Index of the knob that owns each column.
+        layout: How columns belong to knobs.
         guesses: What the scales are likely to be.
         offset: Standard deviation of the start's own value; 0 if it is known to be 0.
         beliefs: Beliefs about main effects, or None.
+        rank: How much to leave each trial out where there are more than the model takes; the value
+            of each if None.
+        memory: Where to keep the scales for the next proposals.
     """
     noise = sds**2
-    chosen = _spread_rows(len(rows), values)
-    few = _Data(rows[chosen], values[chosen], noise[chosen], owner, guesses, beliefs)
+    first = _settled_count(len(rows))
+    key = (rows[:first].tobytes(), values[:first].tobytes(), noise[:first].tobytes())
+    if memory is None or memory.key != key:
+        estimated = _estimated(
+            rows[:first], values[:first], noise[:first], layout, guesses, offset, beliefs
+        )
+        memory = memory or ScaleMemory()
+        memory.key, memory.scales, memory.relevance = key, *estimated
+    scales, relevance = memory.scales, memory.relevance
+    assert scales is not None
+    kept = spread_rows(values if rank is None else rank, _MOST_ROWS)
+    return Regression(rows[kept], values[kept], noise[kept], layout, scales, relevance, beliefs)
+
+
+@dataclass
+class ScaleMemory:
+    """The scales that were estimated last, and from what."""
+
+    key: tuple[bytes, ...] = ()
+    scales: Scales | None = None
+    relevance: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+def _settled_count(count: int) -> int:
+    """Return from how many trials to estimate scales: all of few, else a number that stays."""
+    settled = _FEW_ROWS
+    while settled * _GROWTH <= count:
+        settled = int(settled * _GROWTH)
+    return min(settled, count) if count >= _FEW_ROWS else count
+
+
+def _estimated(
+    rows: Floats,
+    values: Floats,
+    noise: Floats,
+    layout: Layout,
+    guesses: ScaleGuesses,
+    offset: float,
+    beliefs: Beliefs | None,
+) -> tuple[Scales, Floats]:
+    """Return scales and each column's relevance."""
+    chosen = spread_rows(values, _MOST_ROWS_FOR_SCALES)
+    few = _Data(rows[chosen], values[chosen], noise[chosen], layout, guesses, beliefs)
     scales = Scales(
         guesses.main.median,
         guesses.pair.median,
@@ -345,7 +433,7 @@ def fit(
     for _ in range(2):
         scales = few.best_scales(scales, relevance)
         relevance = few.relevance(scales, relevance)
-    return Regression(rows, values, noise, owner, scales, relevance, beliefs)
+    return scales, relevance
 
 
 @dataclass(frozen=True)
@@ -355,7 +443,7 @@ class _Data:
     rows: Floats
     values: Floats
     noise: Floats
-    owner: npt.NDArray[np.intp]
+    layout: Layout
     guesses: ScaleGuesses
     beliefs: Beliefs | None
 
@@ -363,7 +451,7 @@ class _Data:
         """Return the covariances of unit scales."""
         unit = Scales(main=1.0, pair=1.0, rest=0.0, misfit=0.0)
         kernel = Regression(
-            self.rows[:0], self.values[:0], self.noise[:0], *(self.owner, unit, relevance, None)
+            self.rows[:0], self.values[:0], self.noise[:0], *(self.layout, unit, relevance, None)
         )
         rows, beliefs = self.rows, self.beliefs
         is_told = np.zeros(rows.shape[1], dtype=bool)
@@ -433,14 +521,15 @@ class _Data:
     def relevance(self, scales: Scales, relevance: Floats) -> Floats:
         """Return each knob's relevance, from the size of its effects."""
         model = Regression(
-            self.rows, self.values, self.noise, self.owner, scales, relevance, self.beliefs
+            self.rows, self.values, self.noise, self.layout, scales, relevance, self.beliefs
         )
         mean, variance = model.effects()
         size = (mean**2 + variance) / scales.main**2
-        counts = np.bincount(self.owner)
-        by_knob = np.bincount(self.owner, weights=size) / np.maximum(counts, 1)
+        owner = self.layout.owner
+        counts = np.bincount(owner)
+        by_knob = np.bincount(owner, weights=size) / np.maximum(counts, 1)
         moved = (_RELEVANCE_WEIGHT + by_knob) / (_RELEVANCE_WEIGHT + 1.0)
-        result: Floats = moved[self.owner]
+        result: Floats = moved[owner]
         return result
 
 
@@ -491,19 +580,13 @@ def _sum_by_owner(values: Floats, owner: npt.NDArray[np.intp]) -> Floats:
     return result
 
 
-def _is_binary(left: Floats, right: Floats) -> npt.NDArray[np.bool_]:
-    def check(rows: Floats) -> npt.NDArray[np.bool_]:
-        result: npt.NDArray[np.bool_] = ((rows == 0.0) | (rows == 1.0)).all(axis=0)
-        return result
-
-    return check(left) & check(right)
-
-
-def _spread_rows(count: int, values: Floats) -> npt.NDArray[np.intp]:
-    """Return the rows to estimate scales from: spread evenly from the best to the worst."""
-    if count <= _MOST_ROWS_FOR_SCALES:
+def spread_rows(values: Floats, most: int) -> npt.NDArray[np.intp]:
+    """Return at most so many rows, in order: the best half, the others spread over the rest."""
+    count = len(values)
+    if count <= most:
         return np.arange(count)
     order = np.argsort(values, kind="stable")
-    picks = np.linspace(0, count - 1, _MOST_ROWS_FOR_SCALES).round().astype(np.intp)
-    result: npt.NDArray[np.intp] = np.sort(order[picks])
+    best = most // 2
+    picks = np.linspace(best, count - 1, most - best).round().astype(np.intp)
+    result: npt.NDArray[np.intp] = np.sort(np.concatenate([order[:best], order[picks]]))
     return result

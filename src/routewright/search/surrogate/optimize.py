@@ -29,26 +29,47 @@ def climb(
         limit: See ``loss``.
     """
     codes = start.copy()
-    vector = options.rows[codes].sum(axis=0)
+    at = _At(options, codes, latency)
+    bound = None if loss is None else _At(options, codes, loss)
     for _ in range(_MOST_STEPS):
-        change = _gain(options, codes, latency, vector)
-        if loss is not None:
-            now = float(loss.value(vector[None, :])[0])
-            then = now + _gain(options, codes, loss, vector)
-            excess = np.maximum(then - limit, 0.0) - max(now - limit, 0.0)
+        change = at.gains()
+        if bound is not None:
+            then = bound.value + bound.gains()
+            excess = np.maximum(then - limit, 0.0) - max(bound.value - limit, 0.0)
             change = change + _PENALTY * excess
         best = int(np.argmin(change))
         if change[best] >= -1e-9:
             break
-        knob = options.knob[best]
-        vector = vector + options.rows[best] - options.rows[codes[knob]]
-        codes[knob] = best
+        for each in (at, bound):
+            if each is not None:
+                each.move(best)
+        codes[options.knob[best]] = best
     settled: Codes = options.settle(codes[None, :])[0]
     return settled
 
 
-def _gain(options: Options, codes: Codes, coefficients: Coefficients, vector: Floats) -> Floats:
-    """Return the change of f for setting each option."""
-    worth = options.rows @ (coefficients.single + coefficients.joint @ vector)
-    result: Floats = worth - worth[codes][options.knob]
-    return result
+class _At:
+    """Where a climb is on one quantity, kept up to date from step to step."""
+
+    def __init__(self, options: Options, codes: Codes, coefficients: Coefficients) -> None:
+        self._options = options
+        self._codes = codes
+        self._joint = coefficients.joint
+        vector = options.rows[codes].sum(axis=0)
+        self._slope = coefficients.single + coefficients.joint @ vector
+        self.value = float(coefficients.value(vector[None, :])[0])
+
+    def gains(self) -> Floats:
+        """Return the change of the quantity for setting each option."""
+        worth = self._options.rows @ self._slope
+        result: Floats = worth - worth[self._codes][self._options.knob]
+        return result
+
+    def move(self, option: int) -> None:
+        """Set an option; the codes are still those before."""
+        rows = self._options.rows
+        moved = rows[option] - rows[self._codes[self._options.knob[option]]]
+        changed = np.flatnonzero(moved)
+        # Columns of one knob have no joint effects, so that the change is linear.
+        self.value += float(self._slope[changed] @ moved[changed])
+        self._slope += self._joint[:, changed] @ moved[changed]

@@ -14,6 +14,7 @@ from routewright.search.candidates import (
     Change,
     base_route,
     generator,
+    holds,
     parsed,
     unseen_random,
 )
@@ -29,14 +30,22 @@ from routewright.search.surrogate.encoding import (
     distinct,
     stacked,
 )
-from routewright.search.surrogate.feasibility import Accuracy, Failures
-from routewright.search.surrogate.model import LATENCY_GUESSES, Beliefs, Regression, fit
+from routewright.search.surrogate.feasibility import PRODUCTS, SUMS, Accuracy, Failures
+from routewright.search.surrogate.model import (
+    LATENCY_GUESSES,
+    Beliefs,
+    Regression,
+    ScaleMemory,
+    fit,
+)
 from routewright.search.surrogate.optimize import climb
 from routewright.space import SearchSpace
 
 _DRAWS = 6
+_FEW_DRAWS = 2
+_MANY_COLUMNS = 150
 _STARTS = 3
-_NEIGHBOURS = 200
+_NEIGHBOURS = 120
 _MUTATIONS = 20
 _START_SD = 1e-3
 _OFFSET_SD = 0.3
@@ -73,6 +82,8 @@ class SurrogateSearch(RouteSampler):
         self._encoding = Encoding(space)
         self._options = Options(self._encoding)
         self._beliefs = _beliefs(self._encoding, hints)
+        self._memory = ScaleMemory()
+        self._loss_memories = {scale.shift: ScaleMemory() for scale in (SUMS, PRODUCTS)}
 
     def propose(self, history: History) -> Proposal | None:
         """Return the route to try next, or None when the space is used up."""
@@ -121,23 +132,24 @@ class SurrogateSearch(RouteSampler):
         starts_at_default = not base_route(self.space).pairs
         if starts_at_default:
             # The start is the baseline, whose relative latency is 1 by definition.
-            rows = np.vstack([rows, np.zeros((1, encoding.columns))])
-            values = np.append(values, 0.0)
-            sds = np.append(sds, _START_SD)
+            rows = np.vstack([np.zeros((1, encoding.columns)), rows])
+            values = np.append(0.0, values)
+            sds = np.append(_START_SD, sds)
         model = fit(
             rows,
             values,
             sds,
-            encoding.owner,
+            encoding.layout,
             LATENCY_GUESSES,
             offset=0.0 if starts_at_default else _OFFSET_SD,
             beliefs=self._beliefs,
+            memory=self._memory,
         )
         running = [parsed(self.space, text) for text in sorted(set(history.running))]
         pending = [r for r in running if r is not None and self.space.contains(r)]
         if pending:
             model = model.with_believed(encoding.encode_all(pending))
-        means = model.mean(rows[: len(timed)])
+        means = model.mean(rows[len(rows) - len(timed) :])
         order = np.argsort(means, kind="stable")
         tops = [timed[int(i)].route for i in order[:_STARTS]] or [base_route(self.space)]
         options = self._options_near(tops)
@@ -145,7 +157,7 @@ class SurrogateSearch(RouteSampler):
         return _View(
             options=options,
             latency=model,
-            accuracy=Accuracy(encoding, observations),
+            accuracy=Accuracy(encoding, observations, self._loss_memories),
             failures=Failures(encoding, observations),
             cost=Cost(encoding, observations),
             incumbents=[each for each in codes if each is not None],
@@ -168,10 +180,10 @@ class SurrogateSearch(RouteSampler):
         seen: set[bytes] = set()
         for text in tried:
             route = parsed(self.space, text)
-            if route is not None and self.space.contains(route):
-                codes = options.codes_of(route)
+            if route is not None and holds(self.space, route):
+                codes = options.key_of(route)
                 if codes is not None:
-                    seen.add(codes.tobytes())
+                    seen.add(codes)
         return seen
 
     def _pool(self, view: _View, rng: np.random.Generator) -> Codes:
@@ -179,10 +191,11 @@ class SurrogateSearch(RouteSampler):
         width = len(self._encoding.knobs)
         starts = view.incumbents or [options.at_start]
         parts: list[Codes] = []
-        for draw in range(_DRAWS + 1):
+        draws = _DRAWS if self._encoding.columns <= _MANY_COLUMNS else _FEW_DRAWS
+        for draw in range(draws + 1):
             latency = view.latency.coefficients(rng if draw else None)
             losses = None if loss is None else loss.coefficients(rng if draw else None)
-            for start in (starts[draw % len(starts)], options.random(1, rng)[0]):
+            for start in (starts[draw % len(starts)], options.at_start):
                 top = climb(options, start, latency, losses, view.accuracy.limit)
                 parts.append(top)
                 parts.append(options.mutated(np.tile(top, (4, 1)), 1, rng))
