@@ -75,10 +75,11 @@ def test_a_comparison_from_start_to_more_repeats(run: Run, tmp_path: Path) -> No
     other = ("--samplers", "fast", "--resume", "--out", "out")
     assert "samplers was" in refused(run, *other)
 
-    # What was said before need not be said again.
-    ran = run("compare", "--resume", "--out", "out", "--repeats", 2)
+    # What was said before need not be said again, and more may be said.
+    more = ("--repeats", 2, "--samplers", "mixed,fast,random")
+    ran = run("compare", "--resume", "--out", "out", *more)
     assert ran.code == 0, ran.err
-    assert json.loads((out / "summary.json").read_text())["runs"] == 4
+    assert json.loads((out / "summary.json").read_text())["runs"] == 6
     assert (out / "runs" / "ppocr-v2-cls" / "fast" / "4.json.gz").read_bytes() == first
 
 

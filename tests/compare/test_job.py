@@ -172,6 +172,17 @@ def test_what_cannot_be_resumed_or_begun(done: Done, tmp_path: Path) -> None:
         )
 
 
+def test_a_work_that_changed_is_not_gone_on_with(tmp_path: Path) -> None:
+    plan = Plan(("fast",), ("a",), 1, Extent(trials=3))
+    folder = ComparisonFolder(tmp_path / "changed")
+    compare(plan, WORKS, folder)
+    content = json.loads(folder.plan.read_text())
+    content["identities"]["a"] = "another"
+    folder.plan.write_text(json.dumps(content))
+    with pytest.raises(SettingsError, match="a is not what the comparison began with"):
+        compare(plan, WORKS, folder, resume=True)
+
+
 def test_a_budget_on_the_works_clock_is_kept(tmp_path: Path) -> None:
     plan = Plan(("random",), ("a",), 2, Extent(budget_s=20.0))
     folder = ComparisonFolder(tmp_path / "budget")

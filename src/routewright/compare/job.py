@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +19,12 @@ from routewright.compare.studies import ComparedStudies
 from routewright.compare.summary import Summary, summarize
 from routewright.compare.work import Work
 from routewright.environment import versions
+from routewright.errors import SettingsError
 from routewright.files import write_text_atomic
 from routewright.storage import close_storage, open_storage, sqlite_url
+
+IDENTITIES = "identities"
+"""Key of ``comparison.json`` that tells by digest what each work was."""
 
 Drawer = Callable[[Summary, Path], list[Path]]
 """Draws the figures of a summary into a folder; returns the images to show beside it."""
@@ -70,7 +76,11 @@ def compare(
         RoutewrightError: Something the user can mend.
     """
     works = {name: opener() for name, opener in openers.items()}
-    with folder.opened(plan, resume=resume, note={"versions": versions(), **(note or {})}):
+    identities = {name: _digest(work) for name, work in works.items()}
+    if resume:
+        _refuse_other_works(folder.stored().get(IDENTITIES) or {}, identities)
+    kept = {"versions": versions(), IDENTITIES: identities, **(note or {})}
+    with folder.opened(plan, resume=resume, note=kept):
         opened = open_storage(storage or sqlite_url(folder.database))
         try:
             studies = ComparedStudies(opened, folder.name)
@@ -146,6 +156,21 @@ class _Job:
             return None
         best = {name: work.best for name, work in self.works.items()}
         return summarize(self.plan, traces, best, versions=versions())
+
+
+def _digest(work: Work) -> str:
+    text = json.dumps(work.identity, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _refuse_other_works(stored: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """Refuse to add runs on a work that has changed since the comparison began."""
+    changed = [name for name in found if stored.get(name, found[name]) != found[name]]
+    if changed:
+        raise SettingsError(
+            f"{', '.join(changed)} is not what the comparison began with: a table was recorded "
+            "anew; choose another --out"
+        )
 
 
 def _means(ranks: Mapping[str, Interval]) -> dict[str, float]:

@@ -128,7 +128,9 @@ class Plan:
 
 
 def refuse_other_plan(stored: Mapping[str, Any], plan: Plan) -> None:
-    """Check that a comparison goes on as it was begun; more repeats are welcome.
+    """Check that a comparison goes on as it was begun; more runs are welcome.
+
+    Runs do not depend on each other, so samplers, works and repeats may be added.
 
     Raises:
         SettingsError: Something else differs; the message names it.
@@ -142,13 +144,19 @@ def refuse_other_plan(stored: Mapping[str, Any], plan: Plan) -> None:
     differing = [
         f"{name} was {stored.get(name)!r} and is now {value!r}"
         for name, value in plan.to_dict().items()
-        if stored.get(name) != value and name != "repeats"
+        if not _agree(name, stored.get(name), value)
     ]
     if differing:
         raise SettingsError(
             f"the comparison was begun with other settings: {'; '.join(differing)}; give the "
             "same ones, or choose another --out"
         )
+
+
+def _agree(name: str, was: Any, now: Any) -> bool:
+    if name in ("samplers", "works") and isinstance(was, list):
+        return set(was) <= set(now)
+    return name == "repeats" or bool(was == now)
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:
