@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+import psutil
+
 
 class ServerError(Exception):
     """A server cannot be had here, or did not start."""
@@ -101,6 +103,11 @@ class Postgres:
         ready = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(ready, check=False).returncode == 0
 
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of the server, of sessions that ended as well."""
+        return 0.0 if self._process is None else _cpu_s(self._process.pid)
+
     def stop(self) -> None:
         """Stop the server at once: sessions are cut, what is committed stays."""
         if self._process is not None:
@@ -155,6 +162,15 @@ class Postgres:
         )
 
 
+def _cpu_s(pid: int) -> float:
+    """Return the CPU seconds of a process and of its children, dead ones included."""
+    total_s, process = 0.0, psutil.Process(pid)
+    for one in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total_s += sum(one.cpu_times()[:4])
+    return float(total_s)
+
+
 def _account(name: str) -> pwd.struct_passwd | None:
     try:
         return pwd.getpwnam(name)
@@ -195,6 +211,11 @@ class Proxy:
 
         wait_until(serves, 60.0, "the proxy does not serve")
         return self
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of the proxy."""
+        return 0.0 if self._process is None else _cpu_s(self._process.pid)
 
     def kill(self) -> None:
         """End it as a crash would."""

@@ -95,7 +95,7 @@ class StudyLog:
         self.flush = True
         self.before_finish: Callable[[Trial, TrialRecord], None] | None = None
         self._pending = pending
-        self._records: list[TrialRecord] = list(history_of(study).records)
+        self._records: list[TrialRecord] = self._stored_records()
 
     @classmethod
     def create(
@@ -144,6 +144,9 @@ class StudyLog:
         _hand_in_pending(study, pending)
         _end_orphans(study)
         return cls(study, identity, pending)
+
+    def _stored_records(self) -> list[TrialRecord]:
+        return list(history_of(self.study).records)
 
     @property
     def records(self) -> Sequence[TrialRecord]:

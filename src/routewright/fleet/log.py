@@ -90,8 +90,11 @@ class SharedLog(StudyLog):
         self._lost: dict[int, FrozenTrial] = {}
         self._held: dict[int, int] = {}
         super().__init__(study, identity, spool.path)
-        self._records: list[TrialRecord] = []
         self.refresh()
+
+    def _stored_records(self) -> list[TrialRecord]:
+        # The first look takes them in.
+        return []
 
     def refresh(self) -> None:
         """Read what others did since the last look.
