@@ -51,6 +51,8 @@ PAIR_COLUMNS = ("first", "second", "timed", "effect", "effect_se")
 _TEXTS = frozenset({"knob", "value", "role", "first", "second"})
 _DIGITS = 6
 _BUILD_SD = 0.1
+_SLOW_FROM = 0.05
+_SLOW_SD = 0.5
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ def evidence_of(
     live = live_settings(kept)
     taken_part, failures = _build_counts(kept)
     names = {*taken_part, *live, *effects.single}
-    roles = roles_of([*origin.defaults, *(name.partition("=")[0] for name in sorted(names))])
+    told = (name.partition("=")[0] for name in sorted(names))
+    roles = roles_of(dict.fromkeys([*origin.defaults, *told]))
     rows: list[dict[str, Any]] = []
     for setting in sorted(names):
         knob, _, value = setting.partition("=")
@@ -207,12 +210,21 @@ def _settings(record: TrialRecord) -> tuple[str, ...]:
 def _timed(records: Sequence[TrialRecord]) -> list[Trial]:
     """Return the trials that were timed themselves; the baseline is 1 by definition."""
     return [
-        Trial(_settings(r), r.log_relative_latency, log_sd(r))
+        Trial(_settings(r), r.log_relative_latency, _worth_sd(r.log_relative_latency, log_sd(r)))
         for r in records
         if r.outcome in (Outcome.TIMED, Outcome.SLOW)
         and r.log_relative_latency is not None
         and r.route
     ]
+
+
+def _worth_sd(value: float, sd: float) -> float:
+    """Return a standard error that lets slow routes say less.
+
+    What a setting does beside one that makes everything slow says little about what it does in a
+    route that anyone would use, and a sum of effects is right near the default at best.
+    """
+    return math.hypot(sd, _SLOW_SD * max(value - _SLOW_FROM, 0.0))
 
 
 def _build_times(records: Sequence[TrialRecord]) -> list[Trial]:

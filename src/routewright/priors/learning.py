@@ -21,10 +21,10 @@ from routewright.priors.pooling import Pooled, pool_normal, pool_rate
 from routewright.priors.roles import Role, roles_of
 from routewright.priors.target import Choice, Source, Target, choose_sources
 
-EFFECT_SD = 0.15
+EFFECT_SD = 0.3
 """How large common effects are expected to be, on the log scale."""
 
-BETWEEN_SD = 0.06
+BETWEEN_SD = 0.03
 """Scale of what effects are expected to scatter between studies, on the log scale."""
 
 LOSS_SD = 2.0
@@ -40,7 +40,7 @@ _ELSEWHERE = 0.5
 _UNLIKE_LOSS_SD = 2.0
 _POSITION_REACH = 0.2
 _POSITION_SD = 0.1
-_BASE_COUNT = 0.3
+_BASE_COUNT = 0.15
 """How many studies' worth the general rate of a role is."""
 
 _ROLE_COUNT = 1.0
@@ -86,6 +86,7 @@ class Belief:
             it.
         live: Probability that the setting alone changes the engine.
         told: What the sources that tell of that count together.
+        timed: What the sources that timed it count together.
         matters: Probability that it changes the engine beside other settings.
         fails: Probability that a build fails because of it.
         loss: Base-10 logarithm of the loss that it brings about; None where no source measured
@@ -98,6 +99,7 @@ class Belief:
     effect: Pooled | None
     live: float
     told: float
+    timed: float
     matters: float
     fails: float
     loss: Pooled | None
@@ -359,6 +361,7 @@ def _belief(knob: str, value: str, seen: Sequence[_Seen], rate: float) -> Belief
         effect=effect,
         live=_rate([(s.live, s.weight) for s in seen], rate),
         told=sum(s.weight for s in seen if s.live is not None),
+        timed=sum(s.weight for s in timed),
         matters=_rate([(s.matters, s.weight) for s in seen], rate),
         fails=fails,
         loss=loss,

@@ -23,7 +23,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Pair = tuple[str, str]
 
-MOST_PAIRS = 6
+MOST_PAIRS = 10
 """Interactions of one study, at most."""
 
 _PAIR_Z = 4.0

@@ -21,8 +21,8 @@ class Role:
 
     Attributes:
         name: The knob's name, its trailing number written as ``#``.
-        position: Where among the knobs of its role it stands, from 0 (first) to 1 (last); the
-            middle where it is the only one.
+        position: Where among the knobs of its role it stands by its number, from 0 (first) to 1
+            (last); the middle where it is the only one.
     """
 
     name: str
@@ -40,6 +40,8 @@ def roles_of(knobs: Iterable[str]) -> dict[str, Role]:
         else:
             numbered.setdefault(f"{match[1]}#", []).append((int(match[2]), knob))
     for name, members in numbered.items():
-        for rank, (_, knob) in enumerate(sorted(members)):
-            roles[knob] = Role(name, round((rank + 0.5) / len(members), 6))
+        # Some may be missing: a restricted space need not list all of them.
+        count = max(number for number, _ in members)
+        for number, knob in members:
+            roles[knob] = Role(name, round(max(number - 0.5, 0.0) / max(count, 1), 6))
     return roles

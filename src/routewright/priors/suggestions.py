@@ -20,7 +20,10 @@ _MOST_SETTINGS = 10
 _LEAST_GAIN = 0.005
 """A route is worth a build if it is expected to gain this much, on the log scale."""
 
-_LEAST_Z = 1.2
+LEAST_TIMED = 0.3
+"""What the sources that timed a setting must count together for it to be suggested."""
+
+_LEAST_Z = 0.6
 """A route is worth a build if zero gain lies this many standard deviations off."""
 
 _SURE = 0.75
@@ -132,6 +135,8 @@ def success_of(beliefs: Beliefs, chosen: Iterable[Belief]) -> float:
 
 def _helps(belief: Belief) -> bool:
     if belief.effect is None or belief.expected >= -_LEAST_GAIN / 2:
+        return False
+    if belief.timed < LEAST_TIMED:
         return False
     return bool(ndtr(-belief.effect.mean / belief.effect.sd) >= _SURE)
 

@@ -22,7 +22,7 @@ SAME_FAMILY = 0.1
 OTHER_FAMILY = 0.3
 """Models of other families are no nearer than this."""
 
-MODEL_REACH = 0.2
+MODEL_REACH = 0.25
 """Models that are this far apart count for each other by a factor of e less."""
 
 LEAST_WEIGHT = 0.02
