@@ -43,7 +43,7 @@ def dashboard(
     # Only here: other commands need no web server.
     from routewright.report.dashboard import Dashboard, is_loopback
 
-    url, folder = _place(source)
+    url, folder = find_storage(source)
     storage = open_storage(url, existing=True)
     with Dashboard(
         storage, folder=folder, artifacts=tuple(artifacts or ()), host=host, port=port
@@ -62,7 +62,7 @@ def dashboard(
     return 0
 
 
-def _place(source: str | None) -> tuple[str, Path | None]:
+def find_storage(source: str | None) -> tuple[str, Path | None]:
     """Return the storage's URL and the output folder that it was found in, if any."""
     if source is None:
         folder = _newest(_DEFAULT_PARENT)

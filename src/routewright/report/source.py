@@ -37,6 +37,7 @@ from routewright.studyfile import read_study_note
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 IMPORTED = "imported"
 """Key in a study's identity that marks it as another tuner's."""
@@ -92,6 +93,17 @@ class StudyView:
     def trials_dataframe(self) -> pd.DataFrame:
         """Return one row a trial; see :func:`routewright.frames.trials_frame`."""
         return trials_frame(self.records)
+
+    def figures(self) -> dict[str, go.Figure]:
+        """Return the study's Plotly figures by name, those left out that would be empty.
+
+        Names are ``speed-loss``, ``best-so-far``, ``knob-effects`` and ``timing-blocks``.
+        """
+        # They are told from a view, so their modules import this one.
+        from routewright.report.figures.study import study_figures
+        from routewright.report.story import tell
+
+        return {shown.key: shown.figure for shown in study_figures(tell(self))}
 
 
 def read_study(source: str | os.PathLike[str], study: str | None = None) -> StudyView:
