@@ -55,7 +55,9 @@ def speed_against_loss(
     positive = [v for v in (*losses.values(), limit) if 0 < v < math.inf]
     top = max(positive, default=1.0)
     # Losses this far below the bound are all the same to everyone.
-    floor = max(min(positive, default=1e-6) / 10, 1e-8 * (limit if 0 < limit < math.inf else 0))
+    least = 1e-8 * limit if 0 < limit < math.inf else 0.0
+    clamped = min(positive, default=1e-6) / 10 < least
+    floor = max(min(positive, default=1e-6) / 10, least)
     figure = new_figure(
         f"Speed against loss{left_out(len(drawn), len(all_timed))}",
         "largest loss / its bound" if relative else f"largest loss over all outputs ({name})",
@@ -105,7 +107,7 @@ def speed_against_loss(
             x=math.log10(floor),
             y=0.01,
             yref="paper",
-            text=f"{lowest:,} at 0 or below {floor:.0e}",
+            text=f"{lowest:,} at loss 0" + (f" or below {floor:.0e}" if clamped else ""),
             showarrow=False,
             xanchor="left",
             yanchor="bottom",
