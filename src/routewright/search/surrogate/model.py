@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 _MOST_ROWS_FOR_SCALES = 120
 """Scales are estimated from this many trials at most; more change them little."""
 
-_MOST_ROWS = 160
+_MOST_ROWS = 140
 """A model takes this many trials at most; more make proposals slow."""
 
 _FEW_ROWS = 40

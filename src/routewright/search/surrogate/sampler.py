@@ -42,11 +42,11 @@ from routewright.search.surrogate.optimize import climb
 from routewright.space import SearchSpace
 
 _DRAWS = 6
-_FEW_DRAWS = 2
+_FEW_DRAWS = 1
 _MANY_COLUMNS = 150
 _STARTS = 3
-_NEIGHBOURS = 120
-_MUTATIONS = 20
+_NEIGHBOURS = 80
+_MUTATIONS = 12
 _START_SD = 1e-3
 _OFFSET_SD = 0.3
 _NEXT_TO_NOTHING = 1e-10
