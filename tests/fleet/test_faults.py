@@ -18,7 +18,7 @@ def test_a_fleet_loses_nothing_whatever_is_done_to_it(tmp_path: Path) -> None:
         [sys.executable, str(SCRIPTS / "fault_test"), "--short", "--keep", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=420,
+        timeout=600,
         check=False,
     )
     print(ran.stdout)
