@@ -16,7 +16,6 @@ from optuna.storages import BaseStorage
 from routewright.errors import SettingsError, StorageError
 from routewright.fleet.identity import differences, is_of_group, study_name
 from routewright.records import SCHEMA_VERSION
-from routewright.storage import STORAGE_FAULTS, fault_line
 from routewright.study import MARK, METRIC_NAME
 
 TERMS = "fleet"
@@ -89,13 +88,11 @@ def members(storage: BaseStorage, group: str) -> list[Member]:
     """Return the studies of a group, in the order in which they were begun.
 
     Raises:
-        StorageError: The storage cannot be read, or holds a study of another version.
+        StorageError: There is a study of that name that is no group's, or one of another version.
     """
-    try:
-        found = [s for s in storage.get_all_studies() if is_of_group(s.study_name, group)]
-        taken = not found and any(s.study_name == group for s in storage.get_all_studies())
-    except STORAGE_FAULTS as error:
-        raise StorageError(f"cannot read the storage: {fault_line(error)}") from error
+    studies = storage.get_all_studies()
+    found = [study for study in studies if is_of_group(study.study_name, group)]
+    taken = not found and any(study.study_name == group for study in studies)
     if taken:
         raise StorageError(
             f"the study {group!r} was not made by workers and cannot be joined; begin a shared "
@@ -125,7 +122,6 @@ def join(
     Raises:
         SettingsError: The group's studies are for other environments, or tune something else;
             naming every difference.
-        StorageError: The storage cannot be read or written.
     """
     name = study_name(terms.group, identity)
     known = members(storage, terms.group)
@@ -137,7 +133,7 @@ def join(
         # Last: a study that has it is whole.
         MARK: {"schema_version": SCHEMA_VERSION, **identity},
     }
-    try:
+    if all(member.name != name for member in known):
         with contextlib.suppress(DuplicatedStudyError):
             study = optuna.create_study(storage=storage, study_name=name, direction="minimize")
             with warnings.catch_warnings():
@@ -146,16 +142,14 @@ def join(
             for key, value in content.items():
                 study.set_user_attr(key, value)
             return study, True
-        study = optuna.load_study(storage=storage, study_name=name)
-        give_up_s = time.monotonic() + _SETTLE_S
-        while MARK not in study.user_attrs and time.monotonic() < give_up_s:
-            time.sleep(0.2)
+    study = optuna.load_study(storage=storage, study_name=name)
+    give_up_s = time.monotonic() + _SETTLE_S
+    while MARK not in study.user_attrs and time.monotonic() < give_up_s:
+        time.sleep(0.2)
+    if MARK not in study.user_attrs:
         # Whoever began it was killed while it did; what it would have written is known.
-        missing = content.keys() - study.user_attrs.keys() if MARK not in study.user_attrs else {}
-        for key in (key for key in content if key in missing):
-            study.set_user_attr(key, content[key])
-    except STORAGE_FAULTS as error:
-        raise StorageError(f"cannot join the study {name!r}: {fault_line(error)}") from error
+        for key, value in content.items():
+            study.set_user_attr(key, value)
     return study, False
 
 

@@ -79,13 +79,13 @@ def overview(storage: BaseStorage, group: str) -> list[Standing]:
     Raises:
         StorageError: There is no such group, or the storage cannot be read.
     """
-    found = members(storage, group)
-    if not found:
-        raise StorageError(f"the storage holds no group {group!r}")
     try:
-        return [_standing(storage, member) for member in found]
+        found = [_standing(storage, member) for member in members(storage, group)]
     except STORAGE_FAULTS as error:
         raise StorageError(f"cannot read the group {group!r}: {fault_line(error)}") from error
+    if not found:
+        raise StorageError(f"the storage holds no group {group!r}")
+    return found
 
 
 def _standing(storage: BaseStorage, member: Member) -> Standing:

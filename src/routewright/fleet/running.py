@@ -21,7 +21,14 @@ from routewright.progress import Progress
 from routewright.search.registry import check_sampler
 from routewright.settings import TuneSettings, relative_to
 from routewright.sources import open_source, resolved
-from routewright.storage import close_storage, open_storage, storage_url
+from routewright.storage import (
+    STORAGE_FAULTS,
+    close_storage,
+    fault_line,
+    open_storage,
+    redact,
+    storage_url,
+)
 
 _NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "lustre"})
 
@@ -73,6 +80,8 @@ def run_worker(
     opened = open_storage(url)
     try:
         settings, group, known = assignment(target, opened, model=model, metric=metric)
+    except STORAGE_FAULTS as error:
+        raise StorageError(f"cannot read {redact(url)}: {fault_line(error)}") from error
     finally:
         close_storage(opened)
     check_sampler(settings.sampler)

@@ -11,10 +11,10 @@ import contextlib
 import shutil
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
@@ -59,6 +59,8 @@ _ELECTION_S, _ELECTION_SHARE = 5.0, 0.1
 
 _STORE_S = 2.0
 """Seconds kept for storing engine and verdict."""
+
+T = TypeVar("T")
 
 _LEAST_PACE = 1e-6
 
@@ -122,12 +124,14 @@ class SharedTuner(Tuner):
     def _joined(self, storage: BaseStorage) -> optuna.Study:
         identity = shared_identity(self.prepared.identity(self.settings))
         defaults = {knob.name: knob.default for knob in self.prepared.database}
-        study, is_new = join(
-            storage,
-            terms=self.options.terms,
-            identity=identity,
-            notes={"settings": storable(self.settings), "knob_defaults": defaults},
-            new_environment=self.options.new_environment,
+        study, is_new = self._patiently(
+            lambda: join(
+                storage,
+                terms=self.options.terms,
+                identity=identity,
+                notes={"settings": storable(self.settings), "knob_defaults": defaults},
+                new_environment=self.options.new_environment,
+            )
         )
         self._identity, self._is_new = identity, is_new
         self.progress.note(
@@ -138,11 +142,7 @@ class SharedTuner(Tuner):
     @contextlib.contextmanager
     def _member(self, study: optuna.Study, storage: BaseStorage) -> Iterator[None]:
         """Be one of the study's workers: hold a lease, and give back what is not finished."""
-        began_s = time.monotonic()
-        terms = Terms.from_json(study.user_attrs[TERMS])
-        if self.options.extend_budget and self.options.terms.budget_s > terms.budget_s:
-            terms = replace(terms, budget_s=self.options.terms.budget_s)
-            study.set_user_attr(TERMS, terms.to_json())
+        terms = self._patiently(lambda: self._agreed(study))
         watch = Watch(terms.lease_s)
         self._pace = self._in_real_time()
         self._lease = Lease(
@@ -155,12 +155,7 @@ class SharedTuner(Tuner):
             bench_now_s=self.prepared.worker.now_s,
             pace=self._pace,
         )
-        patiently(
-            self._lease.start,
-            "join the study",
-            is_over=lambda: time.monotonic() - began_s > _JOIN_WAIT_S,
-            tell=self._remark,
-        )
+        self._patiently(self._lease.start)
         try:
             self.log = SharedLog(
                 study,
@@ -184,6 +179,24 @@ class SharedTuner(Tuner):
                     self.log.hand_in_spooled()
                     self.log.end_unfinished()
             self._lease.end()
+
+    def _agreed(self, study: optuna.Study) -> Terms:
+        """Return what the study's workers go by, with this one's longer budget if it has one."""
+        terms = Terms.from_json(study.user_attrs[TERMS])
+        if self.options.extend_budget and self.options.terms.budget_s > terms.budget_s:
+            terms = replace(terms, budget_s=self.options.terms.budget_s)
+            study.set_user_attr(TERMS, terms.to_json())
+        return terms
+
+    def _patiently(self, action: Callable[[], T]) -> T:
+        """Do something that joining takes, for a while also against a storage that is away."""
+        end_s = time.monotonic() + _JOIN_WAIT_S
+        return patiently(
+            action,
+            "join the study",
+            is_over=lambda: time.monotonic() > end_s,
+            tell=self._remark,
+        )
 
     def _in_real_time(self) -> float:
         """Put a replay onto real time; return the real seconds for each of the bench's."""
