@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import routewright.report.dashboard as dashboard_module
+from routewright.cli.dashboard import find_storage
 from routewright.errors import SettingsError
 from routewright.report.dashboard import Dashboard
 from routewright.storage import open_storage
@@ -104,6 +105,13 @@ def test_what_cannot_be_served_is_told(run: Run, tmp_path: Path) -> None:
         ran = run("dashboard", *arguments)
         assert ran.code == 2, arguments
         assert ran.error
+
+
+def test_artifacts_are_looked_for_beside_a_storage_that_is_a_file(tmp_path: Path) -> None:
+    url = study_in(tmp_path / "out")
+    assert find_storage(url) == (url, tmp_path / "out")
+    assert find_storage(str(tmp_path / "out" / "study.db"))[1] == tmp_path / "out"
+    assert find_storage("postgresql://user@localhost/none")[1] is None
 
 
 def test_passwords_are_not_printed(run: Run) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from routewright.errors import StorageError
 from routewright.report.source import is_storage, storage_of_folder
-from routewright.storage import HIDDEN, open_storage, redact, sqlite_url
+from routewright.storage import HIDDEN, open_storage, redact, sqlite_url, storage_url
 
 _DEFAULT_PARENT = Path("routewright-out")
 
@@ -67,7 +67,7 @@ def find_storage(source: str | None) -> tuple[str, Path | None]:
     if source is None:
         folder = _newest(_DEFAULT_PARENT)
     elif is_storage(source):
-        return source, None
+        return source, _beside(source)
     elif os.path.isdir(source):
         folder = Path(source)
     else:
@@ -79,6 +79,12 @@ def find_storage(source: str | None) -> tuple[str, Path | None]:
             "password, instead of the folder"
         )
     return url, folder
+
+
+def _beside(source: str) -> Path | None:
+    """Return the folder of a storage that is a file: a tuning's artifacts lie beside it."""
+    scheme, _, file = storage_url(source).partition(":///")
+    return Path(file).parent if scheme in ("sqlite", "journal") else None
 
 
 def _url_in(folder: Path) -> str:

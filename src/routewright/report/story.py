@@ -292,7 +292,12 @@ def _how_much(view: StudyView, best: Best | None) -> str:
         elif beside is not None:
             told += f": {best.latency_ms:.3f} ms, the default {beside:.3f} ms beside it"
     what = view.identity.get("latency")
-    return f"{told}." + (f" Latency means: {what}." if what else "")
+    harness = (
+        f" One call of the engine is timed, {what}; what an application adds is not in it."
+        if what
+        else ""
+    )
+    return f"{told}.{harness}"
 
 
 def _beside(view: StudyView, best: Best) -> float | None:
