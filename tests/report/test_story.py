@@ -80,6 +80,14 @@ def test_an_imported_study_claims_nothing_of_its_own() -> None:
     assert story.command == ""
 
 
+def test_a_run_of_a_comparison_is_no_broken_study() -> None:
+    identity = {**IDENTITY, "compared": {"sampler": "random", "seed": 1}}
+    story = tell(finished_view(identity=identity, result=None, folder=None))
+    assert story.status is Status.COMPARED
+    assert "comparison" in story.reason
+    assert "not confirmed" in story.headline
+
+
 def test_an_empty_study_is_told_without_numbers() -> None:
     story = tell(StudyView("empty"))
     assert story.best is None

@@ -32,6 +32,7 @@ _BADGES = {
     Status.RUNNING: "warn",
     Status.UNFINISHED: "warn",
     Status.IMPORTED: "plain",
+    Status.COMPARED: "plain",
 }
 
 

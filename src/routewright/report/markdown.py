@@ -56,6 +56,7 @@ def study_note(story: Story, *, updated: str = "") -> str:
         Status.RUNNING: "running",
         Status.UNFINISHED: "ended without a result",
         Status.IMPORTED: "imported from another tuner",
+        Status.COMPARED: "a run of a comparison",
     }[story.status]
     environment = view.identity.get("environment") or {}
     where = [f"{name} {value}" for name, value in environment.items() if name in _WHERE and value]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from routewright.compare.studies import COMPARED
 from routewright.interop.own_study import tune_command
 from routewright.records import Outcome, Phase, TrialRecord
 from routewright.report.effects import Effect, knob_effects
@@ -31,6 +32,7 @@ class Status(StrEnum):
     RUNNING = "running"
     UNFINISHED = "unfinished"
     IMPORTED = "imported"
+    COMPARED = "compared"
 
 
 @dataclass(frozen=True)
@@ -194,6 +196,8 @@ def _as_float(value: Any) -> float:
 def _status(view: StudyView) -> Status:
     if view.imported is not None:
         return Status.IMPORTED
+    if COMPARED in view.identity:
+        return Status.COMPARED
     if view.result is not None:
         return Status(str(view.result.get("verdict", Status.NO_GAIN)))
     running = view.in_use if view.in_use is not None else bool(view.running)
@@ -271,6 +275,8 @@ def _reason(view: StudyView, status: Status) -> str:
         return "The study is running; this is what it knows so far."
     if status is Status.IMPORTED:
         return "Times come from another tuner's cache; none was measured by Routewright."
+    if status is Status.COMPARED:
+        return "A run of a comparison of search methods; what it found is not confirmed."
     way_out = f"go on with: routewright tune --resume --out {shlex.quote(str(view.folder))}"
     return "The study ended without a result: it was killed or interrupted" + (
         f"; {way_out}" if view.folder is not None else "."

@@ -33,6 +33,7 @@ def show_answers(console: Console, story: Story) -> None:
         Status.RUNNING: "no result yet: the study is running",
         Status.UNFINISHED: "no result yet: the study was interrupted or killed",
         Status.IMPORTED: "imported",
+        Status.COMPARED: "a run of a comparison",
     }.get(story.status, str(story.status))
     console.print(Text(f"verdict: {told}", style="bold"))
     console.print(Text(f"{story.headline}. {story.reason}"), soft_wrap=True)
