@@ -7,16 +7,20 @@ they mean for real. Timing draws recorded pairs of blocks at random, so noise is
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from routewright.tables import Entry, Table, TableError
+from routewright.tables.measurements import Floats
 from routewright.workbench import Block, BuildReport, CheckReport, TrialFailure
 
 BACKEND = "replay"
@@ -35,10 +39,12 @@ class _Slot:
     Attributes:
         entry: What was measured of it.
         shift: How this build of it happened to fall out: log of its time over the usual.
+        rng: Draws its blocks.
     """
 
     entry: Entry
     shift: float
+    rng: np.random.Generator
 
 
 class ReplayBench:
@@ -47,6 +53,10 @@ class ReplayBench:
     Two builds of one route differ persistently by where their memory came to lie. The table says
     by how much (its repeatability), so every build draws its own lasting share of that: fresh
     builds, as confirmation makes them, fall out anew.
+
+    Draws depend on the seed, the engine, and how many builds of it there were before, and on
+    nothing else: searches that are compared under one seed meet the same noise where they try the
+    same engine, whatever they tried before.
 
     Args:
         table: What was measured.
@@ -66,7 +76,8 @@ class ReplayBench:
         self.table = table
         self._pace = pace
         self._clock_s = started_s
-        self._rng = np.random.default_rng([seed, 0x7AB1E])
+        self._seed = seed
+        self._built: Counter[str] = Counter()
         self._slots: dict[str, _Slot] = {}
         self._default = table.default.fingerprint
         # The table tells the spread of a ratio of two builds; each carries half its variance.
@@ -87,7 +98,8 @@ class ReplayBench:
         entry = self.table.entry(route)
         self._pass(entry.build_s, deadline_s, "the build")
         _fail_at(entry, "build")
-        self._slots[slot] = _Slot(entry, float(self._rng.normal(0.0, self._shift_sd)))
+        rng = self._generator(entry)
+        self._slots[slot] = _Slot(entry, float(rng.normal(0.0, self._shift_sd)), rng)
         return BuildReport(entry.build_s, entry.fingerprint)
 
     def check(self, slot: str, *, samples: Sequence[int] | None, deadline_s: float) -> CheckReport:
@@ -124,12 +136,11 @@ class ReplayBench:
         entry = candidate.entry
         _fail_at(entry, "timing")
         alike = np.flatnonzero(entry.candidate_first == candidate_first)
-        pair = int(self._rng.choice(alike if len(alike) else len(entry.wall_s)))
-        recorded = entry.baseline_ms.shape[1]
-        picked = self._rng.choice(recorded, size=runs, replace=runs > recorded)
-        baseline_ms = entry.baseline_ms[pair][picked] * math.exp(baseline.shift)
-        candidate_ms = entry.candidate_ms[pair][picked] * math.exp(candidate.shift)
+        pair = int(candidate.rng.choice(alike if len(alike) else len(entry.wall_s)))
+        baseline_ms = _as_many(entry.baseline_ms[pair], runs) * math.exp(baseline.shift)
+        candidate_ms = _as_many(entry.candidate_ms[pair], runs) * math.exp(candidate.shift)
         # What came with the recorded blocks besides their runs comes with these as well.
+        recorded = entry.baseline_ms.shape[1]
         warm = int(self.table.card["plan"]["warmup_runs"])
         usual_s = 1e-3 * float(entry.baseline_ms[pair].mean() + entry.candidate_ms[pair].mean())
         rest_s = max(float(entry.wall_s[pair]) - usual_s * (recorded + warm), 0.0)
@@ -166,6 +177,13 @@ class ReplayBench:
         """Free everything."""
         self._slots.clear()
 
+    def _generator(self, entry: Entry) -> np.random.Generator:
+        """Return the source of noise of one more build of an engine."""
+        engine = entry.fingerprint or ""
+        self._built[engine] += 1
+        digest = hashlib.sha256(f"{self._seed} {engine} {self._built[engine]}".encode()).digest()
+        return np.random.default_rng(int.from_bytes(digest[:16], "little"))
+
     def _held(self, slot: str) -> _Slot:
         held = self._slots.get(slot)
         if held is None:
@@ -182,6 +200,22 @@ class ReplayBench:
             time.sleep(passed_s * self._pace)
         if end_s > deadline_s:
             raise TrialFailure("timeout", f"{what} did not end in time")
+
+
+def _as_many(block_ms: Floats, runs: int) -> npt.NDArray[np.float64]:
+    """Return a block of so many runs with the recorded one's median.
+
+    Ratios of blocks are ratios of their medians, so the drawn pair says what the recorded pair
+    said, however many runs are asked for. The runs nearest the middle are kept; what is lacking is
+    filled up with the median.
+    """
+    ordered = np.sort(block_ms.astype(np.float64))
+    kept = min(runs, len(ordered))
+    # As many are left out on either side, or the middle would move.
+    kept -= (len(ordered) - kept) % 2
+    aside = (len(ordered) - kept) // 2
+    middle = np.full(runs - kept, np.median(ordered))
+    return np.concatenate([ordered[aside : aside + kept], middle])
 
 
 def _fail_at(entry: Entry, step: str) -> None:

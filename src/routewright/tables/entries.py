@@ -71,11 +71,12 @@ def log_ratios(baseline_ms: Floats, candidate_ms: Floats) -> npt.NDArray[np.floa
 def true_log_ratio(baseline_ms: Floats, candidate_ms: Floats) -> float:
     """Return the log relative latency that all blocks together give.
 
-    The two orders of a couple of pairs are averaged, which takes out what going first does; of
-    the couples it is the Hodges-Lehmann estimate, as in :mod:`routewright.timing`.
+    Which engine goes first alternates, and every pair in which one did is averaged with every pair
+    in which the other did; of these it is the Hodges-Lehmann estimate. That is what timing with
+    blocks drawn at random (:mod:`routewright.replay`) comes to in the long run.
     """
     ratios = log_ratios(baseline_ms, candidate_ms)
     if not len(ratios) or not np.isfinite(ratios).all():
         return math.nan
-    couples = [(one + other) / 2 for one, other in zip(ratios[0::2], ratios[1::2], strict=False)]
-    return float(hodges_lehmann(couples or list(ratios)))
+    couples = np.add.outer(ratios[0::2], ratios[1::2]).ravel() / 2
+    return float(hodges_lehmann(couples.tolist() or ratios.tolist()))

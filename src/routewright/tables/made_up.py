@@ -135,8 +135,9 @@ def made_up_table(truth: Truth, *, name: str = "made-up", seed: int = 0) -> Tabl
 def equalized(table: Table) -> Table:
     """Return an A/A table: every engine as fast as the default and as accurate, but for its noise.
 
-    Blocks, costs and the difference between builds stay as they were recorded; each engine's
-    times are scaled so that its true relative latency is 1.
+    Costs and the difference between builds stay as they were recorded. Each engine's times are
+    scaled to the default's, and every pair of blocks is there a second time with the two engines
+    exchanged: whatever is drawn, and however it is evaluated, neither engine is favored.
     """
     data = table.data
     ratios = np.array(table.true_ratios, dtype=np.float32)
@@ -146,10 +147,17 @@ def equalized(table: Table) -> Table:
         name: np.repeat(getattr(data, name)[row : row + 1], len(data.values), axis=0)
         for name in ("losses", "first_losses")
     }
-    built = data.engine != NOTHING
+    built, shape = data.engine != NOTHING, data.baseline_ms.shape
+    scaled = data.candidate_ms / ratios[:, None, None]
     same = replace(
         data,
-        candidate_ms=data.candidate_ms / ratios[:, None, None],
+        baseline_ms=np.concatenate([data.baseline_ms, scaled], axis=1),
+        candidate_ms=np.concatenate([scaled, data.baseline_ms], axis=1),
+        wall_s=np.concatenate([data.wall_s, data.wall_s], axis=1),
+        candidate_first=np.concatenate([data.candidate_first, data.candidate_first]),
+        repeated=data.repeated[:0],
+        repeat_baseline_ms=np.zeros((0, 2 * shape[1], shape[2]), dtype=np.float32),
+        repeat_candidate_ms=np.zeros((0, 2 * shape[1], shape[2]), dtype=np.float32),
         failure=np.where(built, NOTHING, data.failure).astype(np.int16),
         reason=np.full(len(data.values), NOTHING, dtype=np.int16),
         **flat,
