@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from routewright.environment import identifying, versions
-from routewright.errors import BackendError, StorageError
+from routewright.errors import BackendError, SettingsError, StorageError
 from routewright.preparation import compute_references, make_worker, prepare_inputs, search_space
 from routewright.recording.crossing import choose_crossing, inert_in_crossing, scan
 from routewright.recording.journal import JOURNAL_SCHEMA, Journal
@@ -86,6 +86,11 @@ def record(settings: TuneSettings, folder: Path, rules: RecordingRules, say: Say
             notes = compute_references(worker, limits, deadline_s=worker.now_s() + STEP_LIMIT_S)
             build_defaults(worker)
             space = search_space(settings, database)
+            if space.pinned.pairs:
+                raise SettingsError(
+                    f"{space.pinned} is pinned away from the default, and a table needs the "
+                    "default route in it; give an expression that only varies knobs"
+                )
             header = {
                 "kind": "header",
                 "schema": JOURNAL_SCHEMA,
