@@ -47,7 +47,6 @@ from routewright.studyfile import storable
 from routewright.trial import KnownResults
 from routewright.tuning import NOTHING_LEFT, Tuner
 from routewright.warming import note_features
-from routewright.workbench import TrialFailure
 
 _JOIN_WAIT_S = 60.0
 _POLL_S = 1.0
@@ -270,9 +269,8 @@ class SharedTuner(Tuner):
     ) -> bool:
         """Confirm the winner and write the verdict; False if another worker took over."""
         self.budget.refresh()
+        # No look at the device after this: it may take a fresh process, and time is up.
         confirmed = self._confirm(baseline, self.budget.end_s - self._finish_s())
-        with contextlib.suppress(TrialFailure):
-            self._look_at_device()
         self.log.tend()
         result = OutcomeWriter(self.settings, self.prepared, self.out, self.budget).write(
             baseline,
