@@ -21,7 +21,15 @@ import psutil
 
 
 class ServerError(Exception):
-    """A server cannot be had here, or did not start."""
+    """A server did not start."""
+
+
+class MissingServerError(ServerError):
+    """A server is not installed here."""
+
+
+START_S = 180.0
+"""Seconds in which a server must be up, also on a machine that is busy."""
 
 
 def postgres_binaries() -> Path | None:
@@ -95,7 +103,7 @@ class Postgres:
         ]
         with self._log.open("ab") as log:
             self._process = self._popen(command, log)
-        wait_until(self.is_up, 60.0, "PostgreSQL does not answer")
+        wait_until(self.is_up, START_S, "PostgreSQL does not answer")
         return self
 
     def is_up(self) -> bool:
@@ -143,7 +151,7 @@ class Postgres:
             ],
             subprocess.PIPE,
         )
-        output, _ = made.communicate(timeout=120)
+        output, _ = made.communicate(timeout=START_S)
         password.unlink()
         if made.returncode != 0:
             raise ServerError(f"initdb failed: {output.decode(errors='replace')}")
@@ -209,7 +217,7 @@ class Proxy:
                 raise ServerError(f"the proxy ended: {self._log.read_text(errors='replace')}")
             return b"serving at" in self._log.read_bytes()[before:]
 
-        wait_until(serves, 60.0, "the proxy does not serve")
+        wait_until(serves, START_S, "the proxy does not serve")
         return self
 
     @property
