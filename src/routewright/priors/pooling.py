@@ -3,7 +3,8 @@
 Effects follow the normal random-effects model (DerSimonian and Laird, 1986): a study's true effect
 lies around a common mean, scattered by a between-study standard deviation tau. Two or three
 studies cannot tell tau, and a point estimate of 0 would make a prior far too sure of itself; so
-tau has a half-normal prior and is averaged over on a grid (Roever, "Bayesian random-effects
+tau has a half-t prior (Gelman, "Prior distributions for variance parameters", 2006) and is
+averaged over on a grid (Roever, "Bayesian random-effects
 meta-analysis using the bayesmeta R package", 2020). Frequencies are pooled by a beta-binomial.
 """
 
@@ -14,10 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-_GRID = 24
-_WIDEST = 4.0
-"""The grid for tau ends at this many scales of its prior."""
+_GRID = 30
+_FINEST, _WIDEST = 0.1, 20.0
+"""The grid for tau begins and ends at these multiples of its prior's scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,13 @@ def pool_normal(
         values: What each study found.
         variances: Squared standard error of each, more for studies that are far away.
         mean_sd: Standard deviation of the common mean around ``center`` before any study.
-        between_sd: Scale of the half-normal prior on the scatter between studies.
+        between_sd: Scale of the prior on the scatter between studies: a half Student t with 3
+            degrees of freedom, so that studies that disagree for real can say so.
         center: Where the mean is shrunk to.
     """
     found = np.asarray(values, dtype=float) - center
     known = np.asarray(variances, dtype=float)
-    taus = np.linspace(0.0, _WIDEST * between_sd, _GRID)
+    taus = np.concatenate([[0.0], between_sd * np.geomspace(_FINEST, _WIDEST, _GRID)])
     weight = 1.0 / (known[None, :] + taus[:, None] ** 2)
     precision = weight.sum(axis=1) + 1.0 / mean_sd**2
     means = (weight @ found) / precision
@@ -64,13 +67,19 @@ def pool_normal(
     # The marginal likelihood of tau, the common mean integrated out.
     fit = (weight * found**2).sum(axis=1) - means**2 * precision
     log_weight = 0.5 * (np.log(weight).sum(axis=1) - np.log(precision) - fit)
-    log_weight -= 0.5 * (taus / between_sd) ** 2
-    share = np.exp(log_weight - log_weight.max())
-    share[[0, -1]] *= 0.5
+    log_weight -= 2.0 * np.log1p((taus / between_sd) ** 2 / 3.0)
+    share = np.exp(log_weight - log_weight.max()) * _widths(taus)
     share /= share.sum()
     mean = float(share @ means)
     spread = float(share @ (variance + taus**2 + (means - mean) ** 2))
     return Pooled(center + mean, math.sqrt(spread), float(share @ taus), len(found))
+
+
+def _widths(grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return what each point of a grid stands for, by the trapezoidal rule."""
+    steps = np.diff(grid)
+    widths: npt.NDArray[np.float64] = np.append(steps, 0.0) / 2 + np.insert(steps, 0, 0.0) / 2
+    return widths
 
 
 def pool_rate(
