@@ -112,10 +112,10 @@ class _Job:
 
         interrupted = False
         try:
+            carry_out_missing(self.plan, self.openers, self.folder, jobs=jobs, on_run=finished)
             for key in self._finished():
                 # A kill may have come between a run's file and its study.
                 self._write_study(key)
-            carry_out_missing(self.plan, self.openers, self.folder, jobs=jobs, on_run=finished)
         except KeyboardInterrupt:
             interrupted = True
         summary = self._put_together()
