@@ -62,6 +62,12 @@ def refuse_other_settings(out: Path, settings: TuneSettings) -> None:
     Raises:
         SettingsError: Naming every difference.
     """
+    note = read_study_note(out)
+    if note.get("shared"):
+        raise SettingsError(
+            f"{out} is the folder of a worker on a shared study; go on with: routewright worker "
+            f"{note['study']} --out {out} --storage ..."
+        )
     found = differences(stored_settings(out), settings)
     if found:
         raise SettingsError(

@@ -139,6 +139,9 @@ class Tuner:
         started_s: When the command started, on the monotonic clock.
     """
 
+    shared = False
+    """Whether others work on the study, too."""
+
     def __init__(
         self,
         settings: TuneSettings,
@@ -536,6 +539,7 @@ class Tuner:
             "study": self._study_name(),
             "storage": redact(self.settings.storage or ""),
             "settings": storable(self.settings),
+            "shared": self.shared,
         }
         write_study_note(self.out.settings, content, flush=self._flush)
 

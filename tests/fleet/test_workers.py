@@ -137,5 +137,7 @@ def test_a_worker_works_to_the_verdict_and_who_comes_later_is_told_it(
     assert verdict["result"] == told
     assert main(["show", "f.db"]) == 0
     assert main(["tune", "--resume", "--out", "one"]) == 2
+    assert main(["tune", "--resume", "--out", "one", "--budget", "60s"]) == 2
+    assert "on a shared study" in capsys.readouterr().err
     assert main(["worker", "det.toml", "--storage", "j.log"]) == 2
     assert "half a line" in capsys.readouterr().err

@@ -86,6 +86,7 @@ class WorkerOptions:
 class SharedTuner(Tuner):
     """One worker of a shared study."""
 
+    shared = True
     log: SharedLog
     budget: SharedBudget
 
