@@ -36,9 +36,6 @@ from routewright.search.base import History, Proposal, RouteSampler, history_of
 from routewright.space import SearchSpace
 from routewright.storage import STORAGE_FAULTS, fault_line
 
-SHARED = "fleet"
-"""User attribute of a study that several workers share: what they go by."""
-
 MARK = "routewright"
 """User attribute that tells our studies from others' and holds what the study is valid for."""
 
@@ -143,12 +140,6 @@ class StudyLog:
             raise StorageError(
                 f"the study {name!r} was written by another version (schema {version}, this one "
                 f"reads {SCHEMA_VERSION}); resume it with that version"
-            )
-        if SHARED in study.user_attrs:
-            # Others may be working on it: their trials are no orphans.
-            raise StorageError(
-                f"the study {name!r} is shared by workers; go on with: routewright worker "
-                f"{name.partition('@')[0]} --storage ..."
             )
         _hand_in_pending(study, pending)
         _end_orphans(study)

@@ -16,9 +16,9 @@ from optuna.storages import BaseStorage
 from routewright.errors import SettingsError, StorageError
 from routewright.fleet.identity import differences, is_of_group, study_name
 from routewright.records import SCHEMA_VERSION
-from routewright.study import MARK, METRIC_NAME, SHARED
+from routewright.study import MARK, METRIC_NAME
 
-TERMS = SHARED
+TERMS = "fleet"
 """User attribute of a study: what its workers agreed on, see :class:`Terms`."""
 
 _SETTLE_S = 10.0
