@@ -29,6 +29,9 @@ _CONNECT_S = 5
 STORAGE_FAULTS = (StorageInternalError, sqlalchemy.exc.SQLAlchemyError, OSError)
 """What a storage raises when it cannot be reached, is locked or is full."""
 
+_SQLITE_ENDINGS = (".db", ".sqlite", ".sqlite3")
+_JOURNAL_ENDINGS = (".log", ".journal", ".jsonl")
+
 HIDDEN = "***"
 """Stands for a password in what is shown or stored."""
 
@@ -45,6 +48,12 @@ def redact(url: str) -> str:
     return re.sub(r"([?&]password=)[^&\s]*", rf"\1{HIDDEN}", url)
 
 
+def is_storage(text: str) -> bool:
+    """Whether ``text`` names a storage and not an output folder."""
+    endings = (*_SQLITE_ENDINGS, *_JOURNAL_ENDINGS)
+    return "://" in text or (text.endswith(endings) and not Path(text).is_dir())
+
+
 def storage_url(text: str) -> str:
     """Return the URL of a storage, with the absolute path where it is a file.
 
@@ -57,9 +66,9 @@ def storage_url(text: str) -> str:
         StorageError: It names no storage.
     """
     scheme, given, file = text.partition("://")
-    if not given and text.endswith((".db", ".sqlite", ".sqlite3")):
+    if not given and text.endswith(_SQLITE_ENDINGS):
         scheme, file = "sqlite", text
-    elif not given and text.endswith((".log", ".journal", ".jsonl")):
+    elif not given and text.endswith(_JOURNAL_ENDINGS):
         scheme, file = "journal", text
     elif not given:
         raise StorageError(

@@ -355,6 +355,11 @@ def load_study(storage: BaseStorage, name: str) -> optuna.Study:
     return study
 
 
+def our_studies(storage: BaseStorage) -> list[str]:
+    """Return the names of our studies in a storage, in the order in which they were made."""
+    return [s.study_name for s in storage.get_all_studies() if MARK in s.user_attrs]
+
+
 def _suggest(trial: Trial, space: SearchSpace, params: Mapping[str, Any]) -> None:
     for name in params:
         distribution = space.distribution(name)

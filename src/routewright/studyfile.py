@@ -11,7 +11,7 @@ from routewright.environment import environment_differences
 from routewright.errors import SettingsError, StorageError
 from routewright.files import explain_os_error, write_text_atomic
 from routewright.settings import TuneSettings, differences
-from routewright.storage import HIDDEN, redact
+from routewright.storage import HIDDEN, redact, sqlite_url
 
 
 def write_study_note(path: Path, content: Mapping[str, Any], *, flush: bool = True) -> None:
@@ -37,6 +37,17 @@ def read_study_note(out: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not {"study", "settings"} <= content.keys():
         raise StorageError(f"{path} is not what a tuning wrote; start anew with another --out")
     return content
+
+
+def storage_in(folder: Path, stored: object) -> str:
+    """Return the URL of an output folder's study.
+
+    Args:
+        folder: The output folder. It may have been moved since; its own database goes with it.
+        stored: The URL that a file in it names, for studies that lie elsewhere.
+    """
+    database = folder / "study.db"
+    return sqlite_url(database) if database.exists() else str(stored or "")
 
 
 def storable(settings: TuneSettings) -> dict[str, Any]:

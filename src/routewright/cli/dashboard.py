@@ -10,8 +10,15 @@ from typing import Annotated
 import typer
 
 from routewright.errors import StorageError
-from routewright.report.source import is_storage, storage_of_folder
-from routewright.storage import HIDDEN, open_storage, redact, sqlite_url, storage_url
+from routewright.report.source import storage_of_folder
+from routewright.storage import (
+    HIDDEN,
+    is_storage,
+    open_storage,
+    redact,
+    sqlite_url,
+    storage_url,
+)
 
 _DEFAULT_PARENT = Path("routewright-out")
 

@@ -20,12 +20,12 @@ from routewright.storage import (
     HIDDEN,
     STORAGE_FAULTS,
     fault_line,
+    is_storage,
     open_storage,
     redact,
-    sqlite_url,
 )
-from routewright.study import MARK, load_study
-from routewright.studyfile import read_study_note
+from routewright.study import load_study, our_studies
+from routewright.studyfile import read_study_note, storage_in
 
 app = typer.Typer(
     help="Write a study as another tuner's cache, or print how to rebuild its winner.",
@@ -34,8 +34,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-_FILES = (".db", ".sqlite", ".sqlite3", ".log", ".journal", ".jsonl")
 
 Source = Annotated[
     str, typer.Argument(metavar="STUDY|DIR", help="Study in --storage, or output folder.")
@@ -101,7 +99,7 @@ def study_in(source: str, storage: str | None) -> optuna.Study:
         return load_study(open_storage(storage, existing=True), source)
     if folder.is_dir():
         return _study_of_folder(folder)
-    if "://" in source or source.endswith(_FILES):
+    if is_storage(source):
         return _only_study(source)
     raise StorageError(
         f"there is no folder {source}; to name a study, say where it is with --storage"
@@ -129,9 +127,7 @@ def _study_of_folder(folder: Path) -> optuna.Study:
         raise StorageError(
             f"{folder} holds no trial yet: the default route was not measured to the end"
         )
-    # A folder may have been moved since; its own database goes with it.
-    database = folder / "study.db"
-    url = sqlite_url(database) if database.exists() else str(note.get("storage") or "")
+    url = storage_in(folder, note.get("storage"))
     if HIDDEN in url:
         raise StorageError(
             f"the study lies in {url}, and passwords are not kept: name the study "
@@ -143,11 +139,7 @@ def _study_of_folder(folder: Path) -> optuna.Study:
 def _only_study(url: str) -> optuna.Study:
     storage = open_storage(url, existing=True)
     try:
-        ours = [
-            summary.study_name
-            for summary in optuna.get_all_study_summaries(storage, include_best_trial=False)
-            if MARK in summary.user_attrs
-        ]
+        ours = our_studies(storage)
     except STORAGE_FAULTS as error:
         raise StorageError(f"cannot read {redact(url)}: {fault_line(error)}") from error
     if len(ours) != 1:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.storages import BaseStorage
 
 from routewright.errors import ModelError, RoutewrightError
 from routewright.files import file_sha256
@@ -19,9 +18,9 @@ from routewright.priors.files import PriorError
 from routewright.records import Phase, TrialRecord
 from routewright.search.base import history_of
 from routewright.settings import resolve_model
-from routewright.storage import close_storage, open_storage, sqlite_url
-from routewright.study import MARK, load_study
-from routewright.studyfile import read_study_note
+from routewright.storage import close_storage, open_storage
+from routewright.study import MARK, load_study, our_studies
+from routewright.studyfile import read_study_note, storage_in
 
 FEATURES = "features"
 """Study attribute with the features of the model."""
@@ -48,9 +47,7 @@ def evidence_of_folder(path: Path, *, family: str = "") -> Evidence:
         RoutewrightError: There is none, or it cannot be read.
     """
     note = read_study_note(path)
-    database = path / "study.db"
-    # A folder may have been moved since; its own database goes with it.
-    url = sqlite_url(database) if database.exists() else str(note.get("storage") or "")
+    url = storage_in(path, note.get("storage"))
     (found,) = evidence_of_storage(url, studies=[str(note["study"])], family=family)
     return found
 
@@ -70,7 +67,9 @@ def evidence_of_storage(
     """
     storage = open_storage(url, existing=True)
     try:
-        names = list(studies) or _our_studies(storage)
+        names = list(studies) or sorted(our_studies(storage))
+        if not names:
+            raise PriorError("the storage holds no study of Routewright's")
         found = [evidence_of_study(load_study(storage, name), family=family) for name in names]
     finally:
         close_storage(storage)
@@ -117,17 +116,6 @@ def study_origin(
             for knob, value in _mapping(attributes.get(KNOB_DEFAULTS)).items()
         },
     )
-
-
-def _our_studies(storage: BaseStorage) -> list[str]:
-    names = [
-        summary.study_name
-        for summary in optuna.get_all_study_summaries(storage, include_best_trial=False)
-        if MARK in summary.user_attrs
-    ]
-    if not names:
-        raise PriorError("the storage holds no study of Routewright's")
-    return sorted(names)
 
 
 def _features(

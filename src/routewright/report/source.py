@@ -28,12 +28,12 @@ from routewright.storage import (
     HIDDEN,
     STORAGE_FAULTS,
     fault_line,
+    is_storage,
     open_storage,
     redact,
-    sqlite_url,
 )
-from routewright.study import MARK, StudyLog, load_study
-from routewright.studyfile import read_study_note
+from routewright.study import MARK, StudyLog, load_study, our_studies
+from routewright.studyfile import read_study_note, storage_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 IMPORTED = "imported"
 """Key in a study's identity that marks it as another tuner's."""
-
-_FILE_ENDINGS = (".db", ".sqlite", ".sqlite3", ".log", ".journal", ".jsonl")
 
 
 @dataclass(frozen=True)
@@ -124,11 +122,6 @@ def read_study(source: str | os.PathLike[str], study: str | None = None) -> Stud
     raise StorageError(f"there is no folder {text}; name an output folder or a storage URL")
 
 
-def is_storage(text: str) -> bool:
-    """Whether ``text`` names a storage and not an output folder."""
-    return "://" in text or (text.endswith(_FILE_ENDINGS) and not os.path.isdir(text))
-
-
 def view_of(study: optuna.Study, **known: Any) -> StudyView:
     """Return the view of an opened study; ``known`` are further fields of :class:`StudyView`."""
     history = history_of(study)
@@ -190,9 +183,7 @@ def storage_of_folder(folder: Path) -> tuple[str, str] | None:
         if not content.get("begun"):
             return None
         storage, name = content.get("storage", ""), content["study"]
-    # A folder may have been moved since; its own database goes with it.
-    database = folder / "study.db"
-    return (sqlite_url(database) if database.exists() else str(storage)), str(name)
+    return storage_in(folder, storage), str(name)
 
 
 def _of_folder(folder: Path, study: str | None) -> StudyView:
@@ -250,7 +241,7 @@ def only_study(storage: BaseStorage) -> str:
     Raises:
         StorageError: There is none, or there are several.
     """
-    ours = [s.study_name for s in storage.get_all_studies() if MARK in s.user_attrs]
+    ours = our_studies(storage)
     if not ours:
         raise StorageError("the storage holds no study of Routewright's")
     if len(ours) > 1:
