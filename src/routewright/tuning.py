@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,14 @@ from routewright.studyfile import (
     write_study_note,
 )
 from routewright.trial import KnownResults, TrialRules, run_trial
-from routewright.warming import chosen_prior, enqueue_next, learned, note_features, warm_start
+from routewright.warming import (
+    Described,
+    chosen_prior,
+    enqueue_next,
+    learned,
+    note_features,
+    warm_start,
+)
 from routewright.workbench import TrialFailure
 
 _CONFIRMATION_SHARE = 0.35
@@ -259,11 +267,15 @@ class Tuner:
             self.progress.note(learned(self.log, self.settings))
         return result
 
+    @cached_property
+    def _described(self) -> Described:
+        return Described.of(self.settings, self.prepared)
+
     def _warm_start(self) -> WarmStart | None:
         """Ask the prior, if there is one, and say what it gave."""
         if self.prior is None:
             return None
-        start = warm_start(self.prior, self.settings, self.prepared)
+        start = warm_start(self.prior, self.settings, self.prepared, self._described)
         for note in start.notes:
             self._remark(note)
         if start.warm is not None:
@@ -316,7 +328,7 @@ class Tuner:
         )
         self.out.keep = True
         log.note("settings", storable(self.settings))
-        note_features(log, self.settings, self.prepared)
+        note_features(log, self.settings, self._described)
         defaults = {knob.name: knob.default for knob in self.prepared.database}
         log.note("knob_defaults", defaults)
         self._update_study_file(begun=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from routewright.environment import identifying
@@ -43,13 +44,36 @@ def chosen_prior(settings: TuneSettings, *, resume: bool) -> Loaded | None:
     return load(settings.prior)
 
 
-def warm_start(prior: Loaded, settings: TuneSettings, prepared: Prepared) -> Start:
+@dataclass(frozen=True)
+class Described:
+    """What priors go by, worked out from the model or its table; that takes a while.
+
+    Attributes:
+        backend: The backend that builds the engines, or built the table's.
+        features: The model's features; None where its graph cannot be described.
+    """
+
+    backend: str
+    features: ModelFeatures | None
+
+    @classmethod
+    def of(cls, settings: TuneSettings, prepared: Prepared) -> Described:
+        """Describe what is tuned."""
+        subject = prepared.subject
+        if subject.simulated:
+            backend, _, features = replayed(subject.path)
+            return cls(backend, features)
+        return cls(settings.backend, model_features(subject.path, subject.shapes))
+
+
+def warm_start(
+    prior: Loaded, settings: TuneSettings, prepared: Prepared, described: Described
+) -> Start:
     """Ask a prior about a study that is about to begin."""
-    backend, features = _described(settings, prepared)
     target = Target(
-        backend=backend,
+        backend=described.backend,
         database=prepared.database,
-        features=features,
+        features=described.features,
         model_sha256=prepared.subject.sha256,
         family=settings.family or "",
         environment=identifying(prepared.environment),
@@ -59,22 +83,12 @@ def warm_start(prior: Loaded, settings: TuneSettings, prepared: Prepared) -> Sta
     return start_from(prior, target, prepared.space, seed=settings.seed)
 
 
-def note_features(log: StudyLog, settings: TuneSettings, prepared: Prepared) -> None:
+def note_features(log: StudyLog, settings: TuneSettings, described: Described) -> None:
     """Keep with the study what priors need to know, so that the model need not be found again."""
-    backend, features = _described(settings, prepared)
-    if features is not None:
-        log.note(FEATURES, features.to_dict())
-    if backend != settings.backend:
-        log.note(BUILT_BY, backend)
-
-
-def _described(settings: TuneSettings, prepared: Prepared) -> tuple[str, ModelFeatures | None]:
-    """Return the backend that builds the engines, or built the table's, and the features."""
-    subject = prepared.subject
-    if subject.simulated:
-        backend, _, features = replayed(subject.path)
-        return backend, features
-    return settings.backend, model_features(subject.path, subject.shapes)
+    if described.features is not None:
+        log.note(FEATURES, described.features.to_dict())
+    if described.backend != settings.backend:
+        log.note(BUILT_BY, described.backend)
 
 
 def enqueue_next(

@@ -169,7 +169,7 @@ class SharedTuner(Tuner):
                 tell=self._remark,
             )
             if self._is_new:
-                note_features(self.log, self.settings, self.prepared)
+                note_features(self.log, self.settings, self._described)
             yield
         finally:
             if hasattr(self, "log"):
