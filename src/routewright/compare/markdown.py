@@ -67,7 +67,7 @@ def ranking_table(summary: Summary) -> list[str]:
         ]
         for sampler, interval in summary.by_regret.mean_ranks.items()
     ]
-    table = _table(
+    table = table_lines(
         ["sampler", f"by builds to within {MAIN_TARGET:.0%}", "by regret at the end"], rows
     )
     return [
@@ -116,7 +116,7 @@ def work_table(standings: Sequence[Standing]) -> list[str]:
         ]
         for standing in standings
     ]
-    return _table(heads, rows)
+    return table_lines(heads, rows)
 
 
 def lead_table(summary: Summary, target: float = MAIN_TARGET) -> list[str]:
@@ -131,7 +131,7 @@ def lead_table(summary: Summary, target: float = MAIN_TARGET) -> list[str]:
             rows.append([work, str(known.ours), *(_lead(lead) for lead in here)])
     heads = ["work", f"`{first}`", *(f"`{other}`" for other in others)]
     return [
-        *_table(heads, rows),
+        *table_lines(heads, rows),
         "",
         f"Median builds to within {target:.0%} of the fastest eligible route; in brackets the "
         f"first column over this one, with a 95% bootstrap interval over seeds.",
@@ -152,7 +152,7 @@ def _ratio(lead: Lead) -> str:
         return f"below {ours.value / theirs.value:.2f}" if theirs.value else "no ratio"
     if ours.is_bound:
         return f"above {ours.value / theirs.value:.2f}"
-    return f"{ratio.estimate:.2f}, {_end(ratio.low)} to {_end(ratio.high)}"
+    return f"{ratio.estimate:.2f}, {ratio_text(ratio.low)} to {ratio_text(ratio.high)}"
 
 
 def _counted(standing: Standing, target: float) -> str:
@@ -196,11 +196,13 @@ def _percent(share: float) -> str:
     return f"{share:.1%}"
 
 
-def _end(value: float) -> str:
+def ratio_text(value: float) -> str:
+    """Return a ratio, or an end of its interval that may be open."""
     return f"{value:.2f}" if math.isfinite(value) else "any"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table whose cells need no escaping."""
     return [
         f"| {' | '.join(heads)} |",
         f"|{' --- |' * len(heads)}",

@@ -12,6 +12,7 @@ import numpy as np
 
 from routewright.bounds import Limits
 from routewright.recording.journal import Journal, loss_to_json
+from routewright.tables.entries import log_ratios
 from routewright.timing import TimingLimits, plan_blocks
 from routewright.trial import BASELINE_SLOT, CANDIDATE_SLOT
 from routewright.workbench import Block, TrialFailure
@@ -242,8 +243,7 @@ def log_ratio(
     baseline_ms: Sequence[Sequence[float]], candidate_ms: Sequence[Sequence[float]]
 ) -> tuple[float, float]:
     """Return the median log ratio of paired blocks and its standard error."""
-    ratios = np.log([median(block) for block in candidate_ms])
-    ratios = ratios - np.log([median(block) for block in baseline_ms])
+    ratios = log_ratios(np.array(baseline_ms), np.array(candidate_ms))
     # The two orders within pairs are averaged, which takes their difference out.
     couples = (ratios[0::2][: len(ratios) // 2] + ratios[1::2]) / 2
     spread = 1.4826 * float(np.median(np.abs(couples - np.median(couples))))

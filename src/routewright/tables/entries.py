@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +63,9 @@ class Entry:
         return math.isfinite(self.relative_latency)
 
 
-def log_ratios(baseline_ms: Floats, candidate_ms: Floats) -> npt.NDArray[np.float64]:
+def log_ratios(
+    baseline_ms: npt.NDArray[np.floating[Any]], candidate_ms: npt.NDArray[np.floating[Any]]
+) -> npt.NDArray[np.float64]:
     """Return one log(candidate / baseline) for each pair of blocks, from the blocks' medians."""
     ratios: npt.NDArray[np.float64] = np.log(np.median(candidate_ms.astype(np.float64), axis=1))
     return ratios - np.log(np.median(baseline_ms.astype(np.float64), axis=1))

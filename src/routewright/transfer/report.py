@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from routewright.compare.markdown import ratio_text, table_lines
 from routewright.compare.measures import Reached
 from routewright.compare.statistics import (
     Interval,
@@ -126,9 +127,8 @@ def markdown(verdicts: Sequence[Verdict]) -> str:
         f"at least as good after {FIRST_TRIALS} trials",
         "sources",
     )
-    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-    for verdict in verdicts:
-        cells = (
+    rows = [
+        (
             verdict.table,
             verdict.condition,
             str(verdict.builds),
@@ -139,8 +139,9 @@ def markdown(verdicts: Sequence[Verdict]) -> str:
             f"{verdict.as_good:.0%}",
             str(verdict.sources),
         )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        for verdict in verdicts
+    ]
+    return "\n".join(table_lines(heads, rows))
 
 
 def overall(arrivals: Sequence[Arrival]) -> Mapping[str, Mapping[str, Any]]:
@@ -183,12 +184,8 @@ def _seconds(arrival: Arrival) -> Reached:
 def _ratio(ratio: Interval | None) -> str:
     if ratio is None:
         return "no ratio"
-    low, middle, high = (_text(v) for v in (ratio.low, ratio.estimate, ratio.high))
+    low, middle, high = (ratio_text(v) for v in (ratio.low, ratio.estimate, ratio.high))
     return f"{middle} ({low} to {high})"
-
-
-def _text(value: float) -> str:
-    return f"{value:.2f}" if np.isfinite(value) else "any"
 
 
 def _finite(value: float) -> float | None:
