@@ -124,6 +124,19 @@ def test_surely_live_knobs_are_not_built() -> None:
     assert all("-k1=" not in record.route for record in sim.records)
 
 
+def test_a_hint_that_a_result_contradicts_is_dropped() -> None:
+    problem = Problem(space=switches(8), live=off("-k1", "-k2"))
+    sim = Simulation(problem, seed=0)
+    hints = SearchHints(surely_live=frozenset({"-k1", "-k3"}))
+    sim.carry_out(Proposal(Route.parse("-k2=off", problem.space.database)))
+    assert "-k3" in screen(problem.space, sim.history(), hints).live
+    sim.carry_out(Proposal(Route.parse("-k2=off -k3=off", problem.space.database)))
+    assert "-k3" not in screen(problem.space, sim.history(), hints).live
+    state = finish(sim, hints)
+    assert state.live == ("-k1", "-k2")
+    assert "-k3" in state.inert
+
+
 def test_the_second_half_of_a_live_group_is_not_built_if_the_first_is_inert() -> None:
     problem = Problem(space=switches(2), live=off("-k1"))
     sim = Simulation(problem, seed=0)

@@ -5,11 +5,11 @@ Everything is read off the history:
 * **Screening** finds the live knobs by fingerprints alone (:mod:`routewright.search.screening`).
   It may take half of the time; without fingerprints it is skipped.
 * **Search** goes over the knobs known to be live so far (:mod:`routewright.search.surrogate`).
-  As long as it promises a gain, the two take turns, and the longer it finds none, the more builds
-  go to the screening.
-* **Screening near the best route**: where neither has anything left, knobs that looked inert are
-  screened once more near a route that is much faster, since another knob may have hidden them.
-  What turns out to be live joins the search.
+  As long as it promises more than another live knob would, the two take turns, and the longer it
+  finds nothing, the more builds go to the screening.
+* **Screening near the best route**: knobs that looked inert are screened once more near a route
+  that is much faster, since another knob may have hidden them, and again near later ones when all
+  else is done. What turns out to be live joins the search.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ SCREENING_SHARE = 0.5
 WORTHWHILE_GAIN = 0.0015
 """The search takes turns with the screening if it expects this much, on the log scale."""
 
+WORTH_OF_LIVE = 0.2
+"""What finding a live knob gains on average, against the typical size of an effect. Where the
+search expects less than what the screening is about to find, the screening goes on.
+"""
 
 IMPROVEMENT = 0.01
 """A trial improves on the best so far if it is faster by this share."""
@@ -56,6 +60,7 @@ class Plan:
         searched: The knobs that the search varies.
         is_cut_short: Whether time ran out for screening, so that untested knobs are searched too.
         near: What to build next near the best route, to see what is live there.
+        promise: How many live knobs to expect for each further build of the screening.
     """
 
     screening: Screening
@@ -63,6 +68,7 @@ class Plan:
     searched: tuple[str, ...]
     is_cut_short: bool
     near: Proposal | None
+    promise: float
 
 
 class AutoSearch(RouteSampler):
@@ -93,6 +99,8 @@ class AutoSearch(RouteSampler):
         is_cut_short = screening.next is not None and not _has_time_to_screen(history)
         revealed: dict[str, None] = {}
         near: Proposal | None = None
+        promise = screening.promise
+        inert_elsewhere: set[str] = set()
         landmarks = _landmarks(history.records) if screening.is_possible else []
         for landmark in landmarks:
             is_last = landmark is landmarks[-1]
@@ -100,6 +108,9 @@ class AutoSearch(RouteSampler):
             # A family is screened again once it was screened as a whole.
             unfinished = set(map(family_of, screening.unknown))
             suspects = [name for name in screening.inert if family_of(name) not in unfinished]
+            if screening.next is not None:
+                # Until all is screened at the start, once near a better route is enough.
+                suspects = [name for name in suspects if name not in inert_elsewhere]
             found = rescreen(
                 self.space,
                 history,
@@ -109,13 +120,16 @@ class AutoSearch(RouteSampler):
                 wants_next=is_last and not is_cut_short,
             )
             revealed.update(dict.fromkeys(found.live))
+            inert_elsewhere.update(found.inert)
             near = found.next
+            if near is not None:
+                promise = found.promise
         wanted = {*screening.live, *revealed}
         if is_cut_short or not screening.is_possible:
             wanted.update(screening.unknown)
         searched = tuple(with_ancestors(self.space, wanted))
         names = tuple(name for name in self.space.variable if name in revealed)
-        return Plan(screening, names, searched, is_cut_short, near)
+        return Plan(screening, names, searched, is_cut_short, near, promise)
 
     def propose(self, history: History) -> Proposal | None:
         """Return the next build of the screening or the next route of the search."""
@@ -128,14 +142,15 @@ class AutoSearch(RouteSampler):
         )
         if best is None or screening is None:
             return screening if best is None else best.proposal
-        is_promising = best.expected_gain >= WORTHWHILE_GAIN
+        rival = WORTH_OF_LIVE * plan.promise * best.effect_sd
+        is_promising = best.expected_gain >= max(WORTHWHILE_GAIN, rival)
         if is_promising and _is_turn_of_search(history.records):
             return best.proposal
         return screening
 
     def _search_for(self, names: tuple[str, ...]) -> SurrogateSearch:
         if names not in self._searches:
-            # Only the newest is needed again: knobs join and do not leave.
+            # Only the newest is needed again: knobs join, and seldom leave.
             space = narrowed_to(self.space, names)
             self._searches = {names: SurrogateSearch(space, seed=self.seed, hints=self._hints)}
         return self._searches[names]

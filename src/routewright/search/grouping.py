@@ -184,10 +184,18 @@ class GroupTests:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group to test, and why."""
+    """A group to test, and why.
+
+    Attributes:
+        changes: The group.
+        reason: Why it is tested.
+        promise: How many live changes each build will have found, about, once the group and its
+            parts are tested.
+    """
 
     changes: tuple[Change, ...]
     reason: str
+    promise: float = 0.0
 
 
 def next_group(
@@ -211,7 +219,7 @@ def next_group(
             usable = _compatible(tests, rates.ranked(group), can_join)
             part = _informative(tests, usable[: len(group) - 1], rates, all_of=group)
             if part and is_new(part):
-                return Group(tuple(part), reason)
+                return Group(tuple(part), reason, 1.0 / (1.0 + math.log2(len(group))))
         return None
 
     promising = [group for group in tests.suspects if group not in tests.hopeless]
@@ -222,14 +230,19 @@ def next_group(
     ranked = rates.ranked([change for change in tests.open if change[0] not in suspected])
     part = _informative(tests, _compatible(tests, ranked, can_join), rates)
     if part and is_new(part):
-        return Group(tuple(part), _described(part))
+        return Group(tuple(part), _described(part), _promise(part, rates))
     found = part_of(tests.hopeless, "part of a live, slower group")
     if found is not None:
         return found
     for change in [*ranked, *(change for change in tests.open if change[0] in suspected)]:
         if not tests.is_running(change) and not tests.would_fail([change]) and is_new([change]):
-            return Group((change,), "one change alone")
+            return Group((change,), "one change alone", _promise([change], rates))
     return None
+
+
+def _promise(part: Sequence[Change], rates: Rates) -> float:
+    expected = sum(map(rates.of, part))
+    return expected / (1.0 + expected * math.log2(len(part)))
 
 
 def _described(part: Sequence[Change]) -> str:

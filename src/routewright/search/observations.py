@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from routewright.records import WORST_VIOLATION, Outcome, TrialRecord
 from routewright.routes import Route
@@ -32,6 +35,7 @@ class Observation:
         is_checked: Whether the outputs were checked.
         failed: Whether it could not be built or run.
         fingerprint: The engine's fingerprint, or None.
+        is_measured: Whether it was measured itself, rather than known from another route's engine.
         is_slow: Whether timing ended early because the route is no contender.
         build_s: Mean seconds of its builds, or None.
         use_s: Mean seconds of check and timing, or None.
@@ -45,6 +49,7 @@ class Observation:
     is_checked: bool
     failed: bool
     fingerprint: str | None
+    is_measured: bool
     is_slow: bool
     build_s: float | None
     use_s: float | None
@@ -104,6 +109,7 @@ def pool(text: str, route: Route, trials: list[TrialRecord]) -> Observation:
         is_checked=bool(checked),
         failed=failed,
         fingerprint=next((t.fingerprint for t in trials if t.fingerprint is not None), None),
+        is_measured=any(t.reused_from is None for t in trials),
         is_slow=any(t.outcome is Outcome.SLOW for t in trials),
         build_s=_mean([t.build_s for t in trials if t.build_s is not None]),
         use_s=_mean(
@@ -114,6 +120,37 @@ def pool(text: str, route: Route, trials: list[TrialRecord]) -> Observation:
             ]
         ),
     )
+
+
+def engine_labels(observations: Sequence[Observation]) -> npt.NDArray[np.intp]:
+    """Return a label of each observation's engine, from 0 on."""
+    labels: dict[str, int] = {}
+    found = [labels.setdefault(o.fingerprint or o.text, len(labels)) for o in observations]
+    return np.array(found, dtype=np.intp)
+
+
+def times_of_engines(
+    timed: Sequence[Observation], engines: npt.NDArray[np.intp]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return log ratio and standard error of each observation's engine.
+
+    Routes that lead to one engine have that engine's time, pooled over its own measurements.
+
+    Args:
+        timed: Observations with a time.
+        engines: Their :func:`engine_labels`.
+    """
+    own = np.array([o.is_measured for o in timed], dtype=bool)
+    measured = set(engines[own].tolist())
+    for index, engine in enumerate(engines.tolist()):
+        if engine not in measured:
+            own[index] = True
+            measured.add(engine)
+    weights = own * np.array([o.sd**-2.0 for o in timed], dtype=float)
+    values = np.array([o.log_ratio for o in timed], dtype=float)
+    total = np.bincount(engines, weights=weights).astype(np.float64)
+    means = np.bincount(engines, weights=weights * values) / total
+    return means[engines], total[engines] ** -0.5
 
 
 def log_sd(record: TrialRecord) -> float:

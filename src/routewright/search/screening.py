@@ -65,6 +65,7 @@ class Screening:
         builds_used: Builds that were made for screening.
         one_at_a_time: Builds that testing every change alone would have taken at most.
         next: What to build next; None when nothing is left, or all of it is being built.
+        promise: How many live changes to expect for each build from ``next`` on.
         is_possible: Whether engines carry fingerprints, so that there is anything to go by.
     """
 
@@ -76,6 +77,7 @@ class Screening:
     builds_used: int = 0
     one_at_a_time: int = 0
     next: Proposal | None = None
+    promise: float = 0.0
     is_possible: bool = True
 
 
@@ -90,6 +92,7 @@ class _Place:
 
 @dataclass
 class _Findings:
+    promise: float = 0.0
     live: set[str] = field(default_factory=set)
     inert: set[Change] = field(default_factory=set)
     unbuildable: set[Change] = field(default_factory=set)
@@ -106,7 +109,10 @@ def screen(space: SearchSpace, history: History, hints: SearchHints = NO_HINTS) 
         name: tuple((name, value) for value in other_values(space, name, at))
         for name, at in values_in(space, start).items()
     }
-    found = _Findings(live={name for name in space.variable if name in hints.surely_live})
+    contradicted = _contradicted(space, hints.surely_live, known)
+    found = _Findings(
+        live={n for n in space.variable if n in hints.surely_live and n not in contradicted}
+    )
     proposal: Proposal | None = None
     is_possible = hints.fingerprints and not known.lacks_fingerprints(start)
     if is_possible:
@@ -198,6 +204,21 @@ class _Known:
         return text in self.built or text in self.running
 
 
+def _contradicted(space: SearchSpace, said: Collection[str], known: _Known) -> set[str]:
+    """Return which knobs are said to change every engine, yet left one as it was."""
+    first: dict[str, Route] = {}
+    found: set[str] = set()
+    for text, fingerprint in known.fingerprints.items():
+        route = parsed(space, text)
+        if route is None:
+            continue
+        start = first.setdefault(fingerprint, route)
+        if start is not route:
+            group, _ = _difference(space, start, text, said)
+            found.update(name for name, _ in group)
+    return found
+
+
 def _study(
     space: SearchSpace,
     place: _Place,
@@ -260,6 +281,7 @@ def _study(
     if chosen is None:
         return None
     route = with_change(space, place.start, dict(chosen.changes))
+    found.promise = chosen.promise
     return _proposal(route, f"screening: {chosen.reason}")
 
 
@@ -385,4 +407,5 @@ def _summary(
         ),
         one_at_a_time=sum(len(each) for each in changes.values()),
         next=proposal,
+        promise=found.promise,
     )

@@ -26,6 +26,7 @@ def trial(text: str, build_s: float, use_s: float, *, timed: bool = True) -> Obs
         is_checked=True,
         failed=False,
         fingerprint=None,
+        is_measured=True,
         is_slow=False,
         build_s=build_s,
         use_s=use_s,

@@ -1,4 +1,4 @@
-"""Will a route meet the bound, and will it build?"""
+"""Will a route meet the bound?"""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from routewright.knobs import Knob, KnobDatabase
 from routewright.records import WORST_VIOLATION
 from routewright.routes import Route
 from routewright.search.observations import Observation
-from routewright.search.surrogate.encoding import Encoding, Options
+from routewright.search.surrogate.encoding import Encoding
 from routewright.search.surrogate.feasibility import (
     PRODUCTS,
     SUMS,
     Accuracy,
-    Failures,
     LossScale,
 )
 from routewright.space import SearchSpace
 
 DATABASE = KnobDatabase("test", tuple(Knob.of(f"-k{i}", "[on|off]", "on") for i in range(6)))
 ENCODING = Encoding(SearchSpace.whole(DATABASE))
-OPTIONS = Options(ENCODING)
 
 
 def seen(text: str, violation: float = -0.9, *, failed: bool = False) -> Observation:
@@ -36,6 +34,7 @@ def seen(text: str, violation: float = -0.9, *, failed: bool = False) -> Observa
         is_checked=not failed,
         failed=failed,
         fingerprint=None,
+        is_measured=True,
         is_slow=False,
         build_s=None if failed else 1.0,
         use_s=1.0,
@@ -45,12 +44,6 @@ def seen(text: str, violation: float = -0.9, *, failed: bool = False) -> Observa
 def chance(accuracy: Accuracy, *texts: str) -> list[float]:
     rows = ENCODING.encode_all([Route.parse(text, DATABASE) for text in texts])
     return accuracy.probability(rows).tolist()
-
-
-def builds(observations: list[Observation], text: str) -> float:
-    codes = OPTIONS.codes_of(Route.parse(text, DATABASE))
-    assert codes is not None
-    return float(Failures(ENCODING, observations).probability(OPTIONS, codes[None, :])[0])
 
 
 @pytest.mark.parametrize("scale", [SUMS, PRODUCTS])
@@ -109,37 +102,3 @@ def test_a_threshold_of_zero_is_pass_or_fail() -> None:
     lossy, exact = chance(Accuracy(ENCODING, observations), "-k0=off", "-k1=off")
     assert lossy < 0.1
     assert exact > 0.9
-
-
-def test_a_change_that_was_in_no_built_route_is_to_blame() -> None:
-    history = [seen(""), seen("-k1=off"), seen("-k0=off -k1=off", failed=True)]
-    assert builds(history, "-k0=off") < 0.15
-    assert builds(history, "-k1=off -k2=off") == 1.0
-
-
-def test_blame_is_shared_until_more_is_known() -> None:
-    history = [seen(""), seen("-k0=off -k1=off", failed=True)]
-    assert builds(history, "-k0=off") == pytest.approx(0.5, abs=0.05)
-    more = [*history, seen("-k0=off -k2=off", failed=True)]
-    assert builds(more, "-k0=off") < 0.3
-    assert builds(more, "-k1=off") > 0.5
-
-
-def test_the_last_suspect_may_yet_fail_in_company_only() -> None:
-    changes = [f"-k{i}=off" for i in range(6)]
-    history = [seen(""), *map(seen, changes[1:]), seen(" ".join(changes), failed=True)]
-    assert 0.2 < builds(history, changes[0]) < 0.6
-
-
-def test_changes_that_only_fail_together_are_avoided_together() -> None:
-    history = [
-        *(seen(""), seen("-k0=off"), seen("-k1=off"), seen("-k2=off -k1=off")),
-        seen("-k0=off -k1=off -k2=off", failed=True),
-    ]
-    assert builds(history, "-k0=off -k1=off") == pytest.approx(0.7, abs=0.15)
-    assert builds(history, "-k0=off -k2=off") == pytest.approx(0.7, abs=0.15)
-    assert builds(history, "-k1=off -k2=off") == 1.0
-
-
-def test_without_failures_everything_builds() -> None:
-    assert builds([seen("")], "-k0=off") == 1.0

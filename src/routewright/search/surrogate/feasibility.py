@@ -1,18 +1,16 @@
-"""How likely a route is to meet the accuracy bound, and to be built at all."""
+"""How likely a route is to meet the accuracy bound."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
 
 import numpy as np
 from scipy.special import ndtr
 
-from routewright.search.candidates import Change
-from routewright.search.observations import Observation
-from routewright.search.surrogate.encoding import Codes, Encoding, Floats, Options
+from routewright.search.observations import Observation, engine_labels
+from routewright.search.surrogate.encoding import Encoding, Floats
 from routewright.search.surrogate.model import (
     LOG_LOSS_GUESSES,
     LOSS_GUESSES,
@@ -29,6 +27,9 @@ _LEAST = 0.01
 """Losses far below this share of the threshold are all alike where losses multiply."""
 
 _LOSS_SD = 0.03
+
+_DOUBT = 0.2
+"""What the less likely scale counts for at least, against the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +97,14 @@ class Accuracy:
                 encoding.layout,
                 scale.guesses,
                 offset=scale.start_sd,
+                engines=engine_labels(checked),
                 rank=np.abs(values - scale.limit),  # losses near the bound tell most about it
                 memory=memories.get(scale.shift) if memories is not None else None,
             )
             # The density of the losses themselves, so that the scales can be compared.
             fitted.append((scale, model, model.log_evidence - float(values.sum())))
         best = max(evidence for _, _, evidence in fitted)
-        weights = [math.exp(evidence - best) for _, _, evidence in fitted]
+        weights = [max(math.exp(evidence - best), _DOUBT) for _, _, evidence in fitted]
         self._parts = sorted(
             (
                 (scale, model, weight / sum(weights))
@@ -132,73 +134,3 @@ class Accuracy:
                 spread = np.sqrt(sd**2 + model.scales.misfit**2)
                 total += weight * ndtr((scale.limit - mean) / spread)
         return np.minimum(total, 1.0)
-
-
-class Failures:
-    """Probability that a route builds, from which changes were in routes that did and did not.
-
-    A failed route is blamed on one of its changes, or on two together. Changes, and pairs, that
-    were in a route that built are cleared; the others share the blame, a pair much less than a
-    change, and what would explain several failures more.
-    """
-
-    def __init__(self, encoding: Encoding, observations: Iterable[Observation]) -> None:
-        failed: list[dict[str, str]] = []
-        built: list[set[Change]] = []
-        for item in observations:
-            changes = encoding.changes(item.route)
-            if item.failed:
-                failed.append(changes)
-            else:
-                built.append(set(changes.items()))
-        recent = [sorted(changes.items()) for changes in failed if len(changes) <= _MOST_CHANGES]
-        self._groups = recent[-_MOST_FAILURES:]
-        blamed: dict[tuple[Change, Change], int] = {}
-        for group in self._groups:
-            for pair in combinations_with_replacement(group, 2):
-                blamed[pair] = blamed.get(pair, 0) + 1
-        self._weights = [_blame(group, built, blamed) for group in self._groups]
-
-    def probability(self, options: Options, codes: Codes) -> Floats:
-        """Return the probability that each route builds."""
-        worst = np.zeros(len(codes))
-        for group, weights in zip(self._groups, self._weights, strict=True):
-            places = [options.locate(name, value) for name, value in group]
-            has = np.stack([codes[:, knob] == option for knob, option in places], axis=1)
-            held = np.einsum("ni,ij,nj->n", has, weights, has, optimize=True)
-            worst = np.maximum(worst, held)
-        return 1.0 - worst
-
-
-def _blame(
-    group: Sequence[Change],
-    built: Sequence[set[Change]],
-    blamed: dict[tuple[Change, Change], int],
-) -> Floats:
-    """Return the share of the blame of each change (on the diagonal) and pair (above it)."""
-    has = np.array([[change in good for change in group] for good in built], dtype=float)
-    together = has.T @ has if len(built) else np.zeros((len(group), len(group)))
-    weights = np.zeros((len(group), len(group)))
-    for i, first in enumerate(group):
-        for j in range(i, len(group)):
-            if not together[i, j]:
-                prior = 1.0 if i == j else _PAIR
-                weights[i, j] = prior * _REPEATED ** (blamed[first, group[j]] - 1)
-    total = weights.sum()
-    # A floor keeps a route that nothing explains from being blamed on the last suspect for sure.
-    return np.asarray(weights / (total + _OTHER))
-
-
-_PAIR = 1 / 30
-"""How likely a pair is to blame, against a single change."""
-
-_OTHER = 0.05
-"""How likely something else is to blame."""
-
-_REPEATED = 4.0
-"""How much more is suspected with each further failure that it would explain."""
-
-_MOST_CHANGES = 100
-"""Failed routes with more changes than this tell next to nothing."""
-
-_MOST_FAILURES = 60

@@ -27,6 +27,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotrf, dtrtrs
 
 Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.intp]
 
 _MOST_ROWS_FOR_SCALES = 120
 """Scales are estimated from this many trials at most; more change them little."""
@@ -41,6 +42,9 @@ _GROWTH = 1.2
 _FADING = 0.15
 """By how much, on the log scale, the remainders of two routes resemble each other less for each
 knob in which they differ."""
+
+_LEAST_VARIANCE = 1e-7
+"""What even trials of one engine differ by, so that matrices stay well conditioned."""
 
 _RELEVANCE_WEIGHT = 1.0
 """How many effects' worth of belief say that a knob is as relevant as others."""
@@ -94,7 +98,7 @@ LATENCY_GUESSES = ScaleGuesses(
     # Small, or else routes far from all tried ones look best just for being unknown.
     pair=Guess(0.01, 1.0),
     rest=Guess(0.02, 0.7),
-    misfit=Guess(0.005, 0.7),
+    misfit=Guess(0.005, 0.5),
     lean=0.02,
 )
 """Of log relative latency."""
@@ -173,6 +177,7 @@ class Regression:
         scales: Scales,
         relevance: Floats,
         beliefs: Beliefs | None,
+        engines: Labels | None = None,
     ) -> None:
         self.scales = scales
         self.relevance = relevance
@@ -181,6 +186,7 @@ class Regression:
         self._noise = noise_variance
         self._layout = layout
         self._beliefs = beliefs
+        self._engines = np.arange(len(rows)) if engines is None else engines
         self._main_variance = _main_variances(scales, relevance, beliefs)
         self._mean = np.full(rows.shape[1], scales.lean)
         if beliefs is not None:
@@ -188,7 +194,7 @@ class Regression:
             self._mean[is_told] *= 1.0 - scales.belief
             self._mean[is_told] += scales.belief * beliefs.mean[is_told]
         covariance = self._covariance(rows, rows)
-        covariance[np.diag_indices_from(covariance)] += noise_variance + scales.misfit**2 + 1e-10
+        covariance += _scatter(noise_variance + scales.misfit**2, same_engine(self._engines))
         self._factor = cho_factor(covariance, lower=True, check_finite=False)
         self._residual = values - rows @ self._mean
         self._weights: Floats = cho_solve(self._factor, self._residual, check_finite=False)
@@ -203,6 +209,7 @@ class Regression:
             self.scales,
             self.relevance,
             self._beliefs,
+            np.append(self._engines, -1 - np.arange(len(rows))),
         )
 
     @property
@@ -272,7 +279,9 @@ class Regression:
         factor = np.tril(self._factor[0])
         total = np.einsum("ij,ij->i", factor, factor)
         prior = self._prior_variance(self._rows) - rest
-        result: Floats = np.sqrt(np.maximum(total - prior, 0.0)) * rng.normal(size=len(total))
+        _, engine = np.unique(self._engines, return_inverse=True)
+        drawn = rng.normal(size=len(total))[engine]
+        result: Floats = np.sqrt(np.maximum(total - prior, 0.0)) * drawn
         return result
 
     def _pair_scale(self) -> Floats:
@@ -356,6 +365,7 @@ def fit(
     *,
     offset: float = 0.0,
     beliefs: Beliefs | None = None,
+    engines: Labels | None = None,
     rank: Floats | None = None,
     memory: ScaleMemory | None = None,
 ) -> Regression:
@@ -372,23 +382,35 @@ def fit(
         guesses: What the scales are likely to be.
         offset: Standard deviation of the start's own value; 0 if it is known to be 0.
         beliefs: Beliefs about main effects, or None.
+        engines: A label of each trial's engine, from 0 on: trials of one engine were measured once
+            and err together. None: all differ.
         rank: How much to leave each trial out where there are more than the model takes; the value
             of each if None.
         memory: Where to keep the scales for the next proposals.
     """
     noise = sds**2
+    if engines is None:
+        engines = np.arange(len(rows))
     first = _settled_count(len(rows))
-    key = (rows[:first].tobytes(), values[:first].tobytes(), noise[:first].tobytes())
+    key = tuple(each[:first].tobytes() for each in (rows, values, noise, engines))
     if memory is None or memory.key != key:
-        estimated = _estimated(
-            rows[:first], values[:first], noise[:first], layout, guesses, offset, beliefs
-        )
+        data = _Data(rows, values, noise, engines, layout, guesses, beliefs).of(np.arange(first))
+        estimated = _estimated(data, offset)
         memory = memory or ScaleMemory()
         memory.key, memory.scales, memory.relevance = key, *estimated
     scales, relevance = memory.scales, memory.relevance
     assert scales is not None
     kept = spread_rows(values if rank is None else rank, _MOST_ROWS)
-    return Regression(rows[kept], values[kept], noise[kept], layout, scales, relevance, beliefs)
+    return Regression(
+        rows[kept],
+        values[kept],
+        noise[kept],
+        layout,
+        scales,
+        relevance,
+        beliefs,
+        engines[kept],
+    )
 
 
 @dataclass
@@ -408,28 +430,20 @@ def _settled_count(count: int) -> int:
     return min(settled, count) if count >= _FEW_ROWS else count
 
 
-def _estimated(
-    rows: Floats,
-    values: Floats,
-    noise: Floats,
-    layout: Layout,
-    guesses: ScaleGuesses,
-    offset: float,
-    beliefs: Beliefs | None,
-) -> tuple[Scales, Floats]:
+def _estimated(data: _Data, offset: float) -> tuple[Scales, Floats]:
     """Return scales and each column's relevance."""
-    chosen = spread_rows(values, _MOST_ROWS_FOR_SCALES)
-    few = _Data(rows[chosen], values[chosen], noise[chosen], layout, guesses, beliefs)
+    few = data.of(spread_rows(data.values, _MOST_ROWS_FOR_SCALES))
+    guesses = data.guesses
     scales = Scales(
         guesses.main.median,
         guesses.pair.median,
         guesses.rest.median,
         guesses.misfit.median,
         offset,
-        1.0 if beliefs is not None else 0.0,
+        1.0 if data.beliefs is not None else 0.0,
         guesses.lean,
     )
-    relevance = np.ones(rows.shape[1])
+    relevance = np.ones(data.rows.shape[1])
     for _ in range(2):
         scales = few.best_scales(scales, relevance)
         relevance = few.relevance(scales, relevance)
@@ -443,9 +457,20 @@ class _Data:
     rows: Floats
     values: Floats
     noise: Floats
+    engines: Labels
     layout: Layout
     guesses: ScaleGuesses
     beliefs: Beliefs | None
+
+    def of(self, kept: Labels) -> _Data:
+        """Return some of the trials."""
+        return replace(
+            self,
+            rows=self.rows[kept],
+            values=self.values[kept],
+            noise=self.noise[kept],
+            engines=self.engines[kept],
+        )
 
     def parts(self, relevance: Floats) -> _Parts:
         """Return the covariances of unit scales."""
@@ -470,13 +495,14 @@ class _Data:
             lean=rows[:, ~is_told].sum(axis=1),
             lean_untold=rows[:, is_told].sum(axis=1),
             told_mean=told_mean,
+            same=same_engine(self.engines),
         )
 
     def score(self, scales: Scales, parts: _Parts) -> float:
         """Return the log posterior of the scales."""
         covariance, mean = parts.combined(scales)
         count = len(self.rows)
-        covariance.flat[:: count + 1] += self.noise + scales.misfit**2 + 1e-10
+        covariance += _scatter(self.noise + scales.misfit**2, parts.same)
         total = 0.0
         if count:
             lower, info = dpotrf(covariance, lower=1, overwrite_a=1, clean=0)
@@ -521,7 +547,14 @@ class _Data:
     def relevance(self, scales: Scales, relevance: Floats) -> Floats:
         """Return each knob's relevance, from the size of its effects."""
         model = Regression(
-            self.rows, self.values, self.noise, self.layout, scales, relevance, self.beliefs
+            self.rows,
+            self.values,
+            self.noise,
+            self.layout,
+            scales,
+            relevance,
+            self.beliefs,
+            self.engines,
         )
         mean, variance = model.effects()
         size = (mean**2 + variance) / scales.main**2
@@ -545,6 +578,7 @@ class _Parts:
     lean: Floats
     lean_untold: Floats
     told_mean: Floats
+    same: npt.NDArray[np.bool_]
 
     def combined(self, scales: Scales) -> tuple[Floats, Floats]:
         """Return covariance and mean for given scales, noise left out."""
@@ -560,7 +594,7 @@ class _Parts:
         return covariance, mean + scales.belief * self.told_mean
 
 
-_SCALE_NAMES: Sequence[str] = ("main", "misfit", "pair", "rest")
+_SCALE_NAMES: Sequence[str] = ("main", "pair", "rest", "misfit")
 
 
 def _main_variances(scales: Scales, relevance: Floats, beliefs: Beliefs | None) -> Floats:
@@ -570,6 +604,20 @@ def _main_variances(scales: Scales, relevance: Floats, beliefs: Beliefs | None) 
     # A belief that is given no weight leaves the knob as if there were none.
     told = scales.belief * beliefs.variance + (1.0 - scales.belief) * own
     return np.where(np.isnan(beliefs.variance), own, told)
+
+
+def same_engine(engines: Labels) -> npt.NDArray[np.bool_]:
+    """Return which trials are of one engine."""
+    result: npt.NDArray[np.bool_] = engines[:, None] == engines[None, :]
+    return result
+
+
+def _scatter(variance: Floats, same: npt.NDArray[np.bool_]) -> Floats:
+    """Return the covariance of what trials are off by; those of one engine are off together."""
+    sd = np.sqrt(variance)
+    result: Floats = np.where(same, np.outer(sd, sd), 0.0)
+    result.flat[:: len(sd) + 1] += _LEAST_VARIANCE
+    return result
 
 
 def _sum_by_owner(values: Floats, owner: npt.NDArray[np.intp]) -> Floats:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from routewright.choices import IntegerRange, representatives
 from routewright.routes import Route
@@ -19,8 +20,14 @@ from routewright.search.candidates import (
     unseen_random,
 )
 from routewright.search.hints import NO_HINTS, SearchHints
-from routewright.search.observations import Observation, observations_of
+from routewright.search.observations import (
+    Observation,
+    engine_labels,
+    observations_of,
+    times_of_engines,
+)
 from routewright.search.surrogate.acquisition import log_expected_improvement
+from routewright.search.surrogate.blame import Blame, breaches, failures
 from routewright.search.surrogate.cost import Cost
 from routewright.search.surrogate.encoding import (
     Codes,
@@ -30,7 +37,7 @@ from routewright.search.surrogate.encoding import (
     distinct,
     stacked,
 )
-from routewright.search.surrogate.feasibility import PRODUCTS, SUMS, Accuracy, Failures
+from routewright.search.surrogate.feasibility import PRODUCTS, SUMS, Accuracy
 from routewright.search.surrogate.model import (
     LATENCY_GUESSES,
     Beliefs,
@@ -49,6 +56,14 @@ _NEIGHBOURS = 80
 _MUTATIONS = 12
 _START_SD = 1e-3
 _OFFSET_SD = 0.3
+_PER_STEP = 0.5
+"""What the log of the improvement is lowered by for each further knob in which a route differs
+from all timed ones.
+
+Changes that may do anything make a route look worth a trial; but several at once seldom turn out
+well together, and say less about each.
+"""
+
 _NEXT_TO_NOTHING = 1e-10
 
 
@@ -60,10 +75,12 @@ class Candidate:
         proposal: The proposal.
         expected_gain: Expected improvement of log relative latency over the best route so far,
             the probability that the route is eligible included.
+        effect_sd: How large the effect of a change is, typically.
     """
 
     proposal: Proposal
     expected_gain: float
+    effect_sd: float = 0.0
 
 
 class SurrogateSearch(RouteSampler):
@@ -116,25 +133,28 @@ class SurrogateSearch(RouteSampler):
                 return None
             return Candidate(Proposal(other, origin="surrogate: a route at random"), 0.0)
         gains, seconds = view.judge(pool)
-        best = int(np.argmax(gains - np.log(seconds)))
+        further = np.maximum(view.steps(pool) - 1, 0)
+        best = int(np.argmax(gains - np.log(seconds) - _PER_STEP * further))
         route = view.options.route_of(pool[best])
         return Candidate(
             Proposal(route, origin="surrogate: most expected improvement per second"),
             float(np.exp(gains[best])),
+            view.latency.scales.main,
         )
 
     def _view(self, observations: Sequence[Observation], history: History) -> _View:
         encoding = self._encoding
         timed = [o for o in observations if o.log_ratio is not None and o.violation <= 0.0]
         rows = encoding.encode_all([o.route for o in timed])
-        values = np.array([o.log_ratio for o in timed], dtype=float)
-        sds = np.array([o.sd for o in timed], dtype=float)
+        engines = engine_labels(timed)
+        values, sds = times_of_engines(timed, engines)
         starts_at_default = not base_route(self.space).pairs
         if starts_at_default:
             # The start is the baseline, whose relative latency is 1 by definition.
             rows = np.vstack([np.zeros((1, encoding.columns)), rows])
             values = np.append(0.0, values)
             sds = np.append(_START_SD, sds)
+            engines = np.append(engines.max(initial=-1) + 1, engines)
         model = fit(
             rows,
             values,
@@ -143,6 +163,7 @@ class SurrogateSearch(RouteSampler):
             LATENCY_GUESSES,
             offset=0.0 if starts_at_default else _OFFSET_SD,
             beliefs=self._beliefs,
+            engines=engines,
             memory=self._memory,
         )
         running = [parsed(self.space, text) for text in sorted(set(history.running))]
@@ -158,9 +179,11 @@ class SurrogateSearch(RouteSampler):
             options=options,
             latency=model,
             accuracy=Accuracy(encoding, observations, self._loss_memories),
-            failures=Failures(encoding, observations),
+            failures=failures(encoding, observations),
+            breaches=breaches(encoding, observations),
             cost=Cost(encoding, observations),
             incumbents=[each for each in codes if each is not None],
+            timed=[c for o in timed if (c := options.codes_of(o.route)) is not None],
             best=min(float(means[order[0]]) if len(order) else 0.0, 0.0),
         )
 
@@ -216,16 +239,26 @@ class _View:
     options: Options
     latency: Regression
     accuracy: Accuracy
-    failures: Failures
+    failures: Blame
+    breaches: Blame
     cost: Cost
     incumbents: Sequence[Codes]
+    timed: Sequence[Codes]
     best: float
+
+    def steps(self, codes: Codes) -> npt.NDArray[np.intp]:
+        """Return in how many knobs each route differs from the nearest that was timed."""
+        nearest: npt.NDArray[np.intp] = (codes != self.options.at_start).sum(axis=1)
+        for each in self.timed:
+            nearest = np.minimum(nearest, (codes != each).sum(axis=1))
+        return nearest
 
     def judge(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return the log of the expected improvement and the expected seconds of each route."""
         rows = self.options.encode(codes)
         mean, sd = self.latency.predict(rows)
         eligible = self.accuracy.probability(rows)
+        eligible = eligible * self.breaches.probability(self.options, codes)
         builds = self.failures.probability(self.options, codes)
         gain = log_expected_improvement(mean, sd, self.best)
         gain = gain + np.log(np.maximum(eligible, 1e-12)) + np.log(np.maximum(builds, 1e-12))
