@@ -30,7 +30,9 @@ def test_the_priors_routes_come_before_the_methods_own() -> None:
         assert proposal is not None
         assert proposal.route == expected.route
         assert proposal.origin.startswith("prior: ")
-        records.append(timed(number, str(expected.route), expected.mean))
+        # A little less than expected, so that the routes after it are not surpassed.
+        gain = 0.9 * warm.suggestions[-1].mean
+        records.append(timed(number, str(expected.route), gain))
     own = sampler.propose(History(records=records))
     assert own is not None
     assert not own.origin.startswith("prior")

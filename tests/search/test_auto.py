@@ -95,3 +95,14 @@ def test_it_finds_a_better_route_than_one_change_alone(name: str, seed: int) -> 
         if problem.is_eligible(route)
     ]
     assert sim.best_true_ratio() <= min(singles) + 0.01
+
+
+def test_a_likely_live_knob_is_searched_before_the_screening_gets_to_it() -> None:
+    problem = random_problem(3, knobs=50, live=5, failing=0, noise_sd=0.002)
+    likely = {name: 0.9 for name, _ in problem.live}
+    sim = run("auto", problem, builds=8, live_probability=likely)
+    first = next(r for r in sim.records if r.phase is Phase.SEARCH and r.route)
+    screened = [r.route for r in sim.records[: sim.records.index(first)]]
+    knobs = {token.split("=")[0] for token in first.route.split()}
+    assert knobs <= likely.keys()
+    assert not any(knobs <= {t.split("=")[0] for t in route.split()} for route in screened)

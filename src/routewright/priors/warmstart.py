@@ -32,6 +32,7 @@ _NULL_SUCCESS = 0.7
 """How often a route picked blindly is eligible."""
 
 _LEAST_LIVE = 0.02
+_HARDLY_LIVE = 0.1
 _VAGUE_SD = 0.5
 
 
@@ -53,12 +54,17 @@ class WarmStart:
         return cls(beliefs, suggest(beliefs, space, seed=seed))
 
     def hints(self, known: SearchHints, space: SearchSpace) -> SearchHints:
-        """Return ``known`` with what the prior adds."""
-        live = {
+        """Return ``known`` with what the prior adds.
+
+        What is said to change every engine, and seldom did in the sources, is not sure any more.
+        """
+        told = {
             name: min(max(p, _LEAST_LIVE), 1.0 - _LEAST_LIVE)
             for name, p in self.beliefs.live_probability().items()
-            if name in space.variable and name not in known.surely_live
+            if name in space.variable
         }
+        sure = frozenset(n for n in known.surely_live if told.get(n, 1.0) >= _HARDLY_LIVE)
+        live = {name: p for name, p in told.items() if name not in sure}
         effects = {
             key: EffectBelief(belief.effect.mean, belief.effect.sd)
             for key, belief in self.beliefs.settings.items()
@@ -68,16 +74,35 @@ class WarmStart:
         }
         return replace(
             known,
+            surely_live=sure,
             live_probability={**live, **known.live_probability},
             effects={**effects, **known.effects},
         )
 
     def next_route(self, history: History) -> Suggestion | None:
-        """Return the next route to try, or None: all were tried, or the prior proved wrong."""
+        """Return the next route to try, or None: all were tried, or the prior proved wrong.
+
+        What is part of a suggested route that already did better than the part is expected to is
+        left out: it was to be there in case the whole does not keep the bound.
+        """
         if self.support(history.records) < GIVE_UP:
             return None
         tried = history.tried()
-        return next((s for s in self.suggestions if str(s.route) not in tried), None)
+        for suggestion in self.suggestions:
+            if str(suggestion.route) in tried or self._is_surpassed(suggestion, history.records):
+                continue
+            return suggestion
+        return None
+
+    def _is_surpassed(self, part: Suggestion, records: Sequence[TrialRecord]) -> bool:
+        by_route = {str(s.route): s for s in self.suggestions}
+        for record in records:
+            whole, value = by_route.get(record.route), record.log_relative_latency
+            if whole is None or value is None or not record.eligible:
+                continue
+            if set(part.settings) <= set(whole.settings) and value <= part.mean:
+                return True
+        return False
 
     def support(self, records: Sequence[TrialRecord]) -> float:
         """Return the log Bayes factor of the prior against routes picked blindly, so far."""

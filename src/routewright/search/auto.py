@@ -4,7 +4,8 @@ Everything is read off the history:
 
 * **Screening** finds the live knobs by fingerprints alone (:mod:`routewright.search.screening`).
   It may take half of the time; without fingerprints it is skipped.
-* **Search** goes over the knobs known to be live so far (:mod:`routewright.search.surrogate`).
+* **Search** goes over the knobs known, or by hint likely, to be live
+  (:mod:`routewright.search.surrogate`).
   As long as it promises more than another live knob would, the two take turns, and the longer it
   finds nothing, the more builds go to the screening.
 * **Screening near the best route**: knobs that looked inert are screened once more near a route
@@ -42,6 +43,9 @@ IMPROVEMENT = 0.01
 
 MOST_WAITING = 2
 """Builds of the screening between two trials of a search that finds nothing."""
+
+LIKELY_LIVE = 0.5
+"""A knob that is live with this probability is searched before the screening gets to it."""
 
 _FOUND_LIVE = frozenset({Outcome.TIMED, Outcome.SLOW, Outcome.INACCURATE})
 
@@ -124,7 +128,9 @@ class AutoSearch(RouteSampler):
             near = found.next
             if near is not None:
                 promise = found.promise
+        likely = self._hints.live_probability
         wanted = {*screening.live, *revealed}
+        wanted.update(n for n in screening.unknown if likely.get(n, 0.0) >= LIKELY_LIVE)
         if is_cut_short or not screening.is_possible:
             wanted.update(screening.unknown)
         searched = tuple(with_ancestors(self.space, wanted))

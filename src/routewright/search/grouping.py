@@ -32,7 +32,7 @@ one next to a bad one would be overlooked for long.
 _OFTEN = 0.1
 """From this probability on, a group is of one family: what is found says something of it alone."""
 
-_MOST_LOST = 3
+_MOST_LOST = 2
 _MOST_LOST_SHARE = 0.05
 """How many builds groups may lose against testing one by one before that is done instead, and how
 many more for each change that is still open, since groups may make good for it.
