@@ -70,7 +70,7 @@ from routewright.workbench import TrialFailure
 _CONFIRMATION_SHARE = 0.35
 """Most of the budget that is kept for confirming the winner."""
 
-TIMING_SHARE = 0.06
+TIMING_SHARE = 0.03
 """Most of the budget that goes into timing one candidate, so that a short one tries several."""
 
 _SIMPLIFY_SHARE = 0.2

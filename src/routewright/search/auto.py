@@ -16,7 +16,7 @@ Everything is read off the history:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from routewright.records import Outcome, Phase, TrialRecord
 from routewright.routes import Route
@@ -24,11 +24,11 @@ from routewright.search.base import History, Proposal, RouteSampler
 from routewright.search.candidates import narrowed_to, with_ancestors
 from routewright.search.hints import NO_HINTS, SearchHints
 from routewright.search.screening import Screening, family_of, rescreen, screen
-from routewright.search.surrogate.sampler import SurrogateSearch
+from routewright.search.surrogate.sampler import Candidate, SurrogateSearch
 from routewright.space import SearchSpace
 
 SCREENING_SHARE = 0.5
-"""Screening ends when this share of the time is used."""
+"""Screening ends when it has used this share of the time."""
 
 WORTHWHILE_GAIN = 0.0015
 """The search takes turns with the screening if it expects this much, on the log scale."""
@@ -43,6 +43,12 @@ IMPROVEMENT = 0.01
 
 MOST_WAITING = 2
 """Builds of the screening between two trials of a search that finds nothing."""
+
+DEAR_TIMING = 2.0
+"""Where time is limited, and check and timing take so many times as long as a build, engines of
+several changes are built for their fingerprint only: what one of the changes does is hardly
+to be seen in their time.
+"""
 
 LIKELY_LIVE = 0.5
 """A knob that is live with this probability is searched before the screening gets to it."""
@@ -65,6 +71,7 @@ class Plan:
         is_cut_short: Whether time ran out for screening, so that untested knobs are searched too.
         near: What to build next near the best route, to see what is live there.
         promise: How many live knobs to expect for each further build of the screening.
+        size: How many knobs the next build of the screening changes.
     """
 
     screening: Screening
@@ -73,6 +80,7 @@ class Plan:
     is_cut_short: bool
     near: Proposal | None
     promise: float
+    size: int
 
 
 class AutoSearch(RouteSampler):
@@ -103,7 +111,7 @@ class AutoSearch(RouteSampler):
         is_cut_short = screening.next is not None and not _has_time_to_screen(history)
         revealed: dict[str, None] = {}
         near: Proposal | None = None
-        promise = screening.promise
+        promise, size = screening.promise, screening.size
         inert_elsewhere: set[str] = set()
         landmarks = _landmarks(history.records) if screening.is_possible else []
         for landmark in landmarks:
@@ -127,7 +135,7 @@ class AutoSearch(RouteSampler):
             inert_elsewhere.update(found.inert)
             near = found.next
             if near is not None:
-                promise = found.promise
+                promise, size = found.promise, found.size
         likely = self._hints.live_probability
         wanted = {*screening.live, *revealed}
         wanted.update(n for n in screening.unknown if likely.get(n, 0.0) >= LIKELY_LIVE)
@@ -135,7 +143,7 @@ class AutoSearch(RouteSampler):
             wanted.update(screening.unknown)
         searched = tuple(with_ancestors(self.space, wanted))
         names = tuple(name for name in self.space.variable if name in revealed)
-        return Plan(screening, names, searched, is_cut_short, near, promise)
+        return Plan(screening, names, searched, is_cut_short, near, promise, size)
 
     def propose(self, history: History) -> Proposal | None:
         """Return the next build of the screening or the next route of the search."""
@@ -148,11 +156,12 @@ class AutoSearch(RouteSampler):
         )
         if best is None or screening is None:
             return screening if best is None else best.proposal
-        rival = WORTH_OF_LIVE * plan.promise * best.effect_sd
-        is_promising = best.expected_gain >= max(WORTHWHILE_GAIN, rival)
-        if is_promising and _is_turn_of_search(history.records):
-            return best.proposal
-        return screening
+        costs = _Costs.of(plan, best, history)
+        if best.expected_gain >= WORTHWHILE_GAIN and _is_turn_of_search(history.records):
+            worth = WORTH_OF_LIVE * plan.promise * best.effect_sd
+            if best.expected_gain >= worth * (costs.search_s / costs.screening_s):
+                return best.proposal
+        return replace(screening, time_it=costs.times_screening)
 
     def _search_for(self, names: tuple[str, ...]) -> SurrogateSearch:
         if names not in self._searches:
@@ -200,8 +209,37 @@ def _is_turn_of_search(records: Sequence[TrialRecord]) -> bool:
     return waited >= min(failures, MOST_WAITING)
 
 
+@dataclass(frozen=True)
+class _Costs:
+    """What the next trial costs: seconds where they are limited, else builds.
+
+    Attributes:
+        search_s: Of a trial of the search.
+        screening_s: Of a build of the screening.
+        times_screening: Whether the screening's engine is timed.
+    """
+
+    search_s: float
+    screening_s: float
+    times_screening: bool
+
+    @classmethod
+    def of(cls, plan: Plan, best: Candidate, history: History) -> _Costs:
+        if history.remaining_s is None:
+            return cls(1.0, 1.0, True)
+        is_timed = plan.size <= 1 or best.timing_s <= DEAR_TIMING * best.build_s
+        likely_live = min(plan.promise, 1.0)
+        timing_s = likely_live * best.timing_s if is_timed else 0.0
+        return cls(best.expected_s, best.build_s + timing_s, is_timed)
+
+
 def _has_time_to_screen(history: History) -> bool:
     if history.remaining_s is None or not history.records:
         return True
     used_s = max(record.elapsed_s for record in history.records)
-    return used_s < SCREENING_SHARE * (used_s + history.remaining_s)
+    screening_s = sum(
+        (record.build_s or 0.0) + (record.check_s or 0.0) + (record.time_s or 0.0)
+        for record in history.records
+        if record.phase is Phase.SCREENING and record.reused_from is None
+    )
+    return screening_s < SCREENING_SHARE * (used_s + history.remaining_s)

@@ -66,6 +66,7 @@ class Screening:
         one_at_a_time: Builds that testing every change alone would have taken at most.
         next: What to build next; None when nothing is left, or all of it is being built.
         promise: How many live changes to expect for each build from ``next`` on.
+        size: How many changes ``next`` tests at once.
         is_possible: Whether engines carry fingerprints, so that there is anything to go by.
     """
 
@@ -78,6 +79,7 @@ class Screening:
     one_at_a_time: int = 0
     next: Proposal | None = None
     promise: float = 0.0
+    size: int = 0
     is_possible: bool = True
 
 
@@ -93,6 +95,7 @@ class _Place:
 @dataclass
 class _Findings:
     promise: float = 0.0
+    size: int = 0
     live: set[str] = field(default_factory=set)
     inert: set[Change] = field(default_factory=set)
     unbuildable: set[Change] = field(default_factory=set)
@@ -281,7 +284,7 @@ def _study(
     if chosen is None:
         return None
     route = with_change(space, place.start, dict(chosen.changes))
-    found.promise = chosen.promise
+    found.promise, found.size = chosen.promise, len(chosen.changes)
     return _proposal(route, f"screening: {chosen.reason}")
 
 
@@ -408,4 +411,5 @@ def _summary(
         one_at_a_time=sum(len(each) for each in changes.values()),
         next=proposal,
         promise=found.promise,
+        size=found.size,
     )

@@ -75,12 +75,18 @@ class Candidate:
         proposal: The proposal.
         expected_gain: Expected improvement of log relative latency over the best route so far,
             the probability that the route is eligible included.
+        expected_s: Expected seconds of the trial.
         effect_sd: How large the effect of a change is, typically.
+        build_s: Seconds of a typical build.
+        timing_s: Seconds of a typical check and timing.
     """
 
     proposal: Proposal
     expected_gain: float
+    expected_s: float = 1.0
     effect_sd: float = 0.0
+    build_s: float = 1.0
+    timing_s: float = 1.0
 
 
 class SurrogateSearch(RouteSampler):
@@ -139,7 +145,10 @@ class SurrogateSearch(RouteSampler):
         return Candidate(
             Proposal(route, origin="surrogate: most expected improvement per second"),
             float(np.exp(gains[best])),
-            view.latency.scales.main,
+            expected_s=float(seconds[best]),
+            effect_sd=view.latency.scales.main,
+            build_s=view.cost.build_s,
+            timing_s=view.cost.timing_s,
         )
 
     def _view(self, observations: Sequence[Observation], history: History) -> _View:
