@@ -237,9 +237,5 @@ def _has_time_to_screen(history: History) -> bool:
     if history.remaining_s is None or not history.records:
         return True
     used_s = max(record.elapsed_s for record in history.records)
-    screening_s = sum(
-        (record.build_s or 0.0) + (record.check_s or 0.0) + (record.time_s or 0.0)
-        for record in history.records
-        if record.phase is Phase.SCREENING and record.reused_from is None
-    )
+    screening_s = sum(r.cost_s for r in history.records if r.phase is Phase.SCREENING)
     return screening_s < SCREENING_SHARE * (used_s + history.remaining_s)
