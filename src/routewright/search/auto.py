@@ -90,9 +90,13 @@ class AutoSearch(RouteSampler):
         space: The routes to choose from.
         seed: Seed of every random choice.
         hints: What is known of the knobs beforehand.
+
+    Attributes:
+        search_type: What searches the live knobs; a subclass may have another.
     """
 
     name = "auto"
+    search_type: type[SurrogateSearch] = SurrogateSearch
 
     def __init__(
         self,
@@ -167,7 +171,7 @@ class AutoSearch(RouteSampler):
         if names not in self._searches:
             # Only the newest is needed again: knobs join, and seldom leave.
             space = narrowed_to(self.space, names)
-            self._searches = {names: SurrogateSearch(space, seed=self.seed, hints=self._hints)}
+            self._searches = {names: self.search_type(space, seed=self.seed, hints=self._hints)}
         return self._searches[names]
 
 

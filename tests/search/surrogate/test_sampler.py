@@ -7,12 +7,13 @@ import dataclasses
 import numpy as np
 
 from routewright.knobs import Knob, KnobDatabase
-from routewright.records import Outcome
+from routewright.records import Outcome, Phase
 from routewright.routes import Route
+from routewright.search.auto import AutoSearch
 from routewright.search.base import History
 from routewright.search.hints import EffectBelief, SearchHints
 from routewright.search.simulation import Problem, Simulation, random_problem
-from routewright.search.surrogate.encoding import Encoding, Options
+from routewright.search.surrogate.encoding import Encoding, Floats, Options
 from routewright.search.surrogate.model import Coefficients
 from routewright.search.surrogate.optimize import climb
 from routewright.search.surrogate.sampler import SurrogateSearch
@@ -87,6 +88,34 @@ def test_a_right_belief_helps_and_a_wrong_one_does_little_harm() -> None:
     without = builds_to_best(0.0)
     assert builds_to_best(1.0) <= 6
     assert builds_to_best(-1.0) <= 1.5 * without + 5
+
+
+def test_a_subclass_may_judge_latency_by_another_model() -> None:
+    class FewestChanges:
+        def mean(self, rows: Floats) -> Floats:
+            return (rows**2).sum(axis=1)
+
+        def predict(self, rows: Floats) -> tuple[Floats, Floats]:
+            return self.mean(rows), np.full(len(rows), 0.1)
+
+    class Search(SurrogateSearch):
+        def judge_of(self, *known: object) -> FewestChanges:
+            return FewestChanges()
+
+    class Auto(AutoSearch):
+        search_type = Search
+
+    problem = small(0)
+    without_screening = SearchHints(fingerprints=False)
+    for sampler in (
+        Search(problem.space, seed=0),
+        Auto(problem.space, seed=0, hints=without_screening),
+    ):
+        sim = Simulation(problem, seed=0)
+        sim.run(sampler, builds=8)
+        searched = [record.route for record in sim.records if record.phase is Phase.SEARCH]
+        assert searched
+        assert all(len(route.split()) == 1 for route in searched)
 
 
 def test_an_ordered_range_is_searched_between_its_listed_values() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -89,8 +90,21 @@ class Candidate:
     timing_s: float = 1.0
 
 
+class LatencyJudge(Protocol):
+    """Predicts log relative latency of encoded routes."""
+
+    def mean(self, rows: Floats) -> Floats:
+        """Return what to expect of each row."""
+
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return what to expect of each row, and its standard deviation."""
+
+
 class SurrogateSearch(RouteSampler):
     """Proposes the route with the most expected improvement per second.
+
+    Candidates come from the regression of :mod:`.model`. A subclass may have another model of
+    latency choose among them; see :meth:`judge_of`.
 
     Args:
         space: The routes to choose from.
@@ -151,6 +165,17 @@ class SurrogateSearch(RouteSampler):
             timing_s=view.cost.timing_s,
         )
 
+    def judge_of(self, own: Regression, rows: Floats, values: Floats, sds: Floats) -> LatencyJudge:
+        """Return what the latency of routes is judged by: the search's own model.
+
+        Args:
+            own: The model that candidates come from; routes being tried count as measured.
+            rows: Encoded routes that were timed, and the start where its value is known.
+            values: Log relative latency of each.
+            sds: Standard error of each.
+        """
+        return own
+
     def _view(self, observations: Sequence[Observation], history: History) -> _View:
         encoding = self._encoding
         timed = [o for o in observations if o.log_ratio is not None and o.violation <= 0.0]
@@ -179,7 +204,8 @@ class SurrogateSearch(RouteSampler):
         pending = [r for r in running if r is not None and self.space.contains(r)]
         if pending:
             model = model.with_believed(encoding.encode_all(pending))
-        means = model.mean(rows[len(rows) - len(timed) :])
+        judge = self.judge_of(model, rows, values, sds)
+        means = judge.mean(rows[len(rows) - len(timed) :])
         order = np.argsort(means, kind="stable")
         tops = [timed[int(i)].route for i in order[:_STARTS]] or [base_route(self.space)]
         options = self._options_near(tops)
@@ -187,6 +213,7 @@ class SurrogateSearch(RouteSampler):
         return _View(
             options=options,
             latency=model,
+            judged_by=judge,
             accuracy=Accuracy(encoding, observations, self._loss_memories),
             failures=failures(encoding, observations),
             breaches=breaches(encoding, observations),
@@ -247,6 +274,7 @@ class _View:
 
     options: Options
     latency: Regression
+    judged_by: LatencyJudge
     accuracy: Accuracy
     failures: Blame
     breaches: Blame
@@ -265,7 +293,7 @@ class _View:
     def judge(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return the log of the expected improvement and the expected seconds of each route."""
         rows = self.options.encode(codes)
-        mean, sd = self.latency.predict(rows)
+        mean, sd = self.judged_by.predict(rows)
         eligible = self.accuracy.probability(rows)
         eligible = eligible * self.breaches.probability(self.options, codes)
         builds = self.failures.probability(self.options, codes)
