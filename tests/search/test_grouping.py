@@ -82,6 +82,16 @@ def test_changes_that_are_live_only_together_end_the_splitting() -> None:
     assert next_group(tests, can_join=lambda g, c: True, is_new=lambda g: True) is None
 
 
+def test_groups_with_changes_that_are_not_to_be_tested_leave_the_others_open() -> None:
+    tests = GroupTests([("-a", "1"), ("-b", "1"), ("-c", "1")])
+    tests.add_live([("-a", "1"), ("-b", "2")])
+    tests.add_failed([("-c", "1"), ("-b", "3")])
+    tests.conclude()
+    assert tests.suspects == []
+    assert tests.to_blame == []
+    assert tests.open == [("-a", "1"), ("-b", "1"), ("-c", "1")]
+
+
 def test_slower_groups_are_split_last_and_faster_ones_first() -> None:
     changes = [(f"-k{i}", "off") for i in range(12)]
     tests = GroupTests(changes)

@@ -129,9 +129,11 @@ class GroupTests:
         worth: dict[frozenset[Change], float] = {}
         for group in self._live_groups:
             rest = group - self.inert
-            if len(rest) > 1 and not any(map(is_explained, rest)):
+            # Where another change may be the live one, the group says little of those to test.
+            if len(rest) > 1 and rest <= order.keys() and not any(map(is_explained, rest)):
                 worth[rest] = min(worth.get(rest, math.inf), self._log_ratios.get(group, 0.0))
         blame = {group - built for group in self._failed_groups}
+        blame = {rest for rest in blame if rest <= order.keys()}
 
         def by_size(group: Collection[Change]) -> tuple[int, list[int]]:
             return len(group), sorted(order[change] for change in group)
