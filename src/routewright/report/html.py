@@ -60,7 +60,9 @@ def study_html(
         )
     parts += [_candidates(story), _trials(story), _knobs(story), _circumstances(story)]
     title = f"{model_name(story.view)}: {story.headline}"
-    made = f"Study {story.view.name}. Written by Routewright {versions()['routewright']}."
+    # There is no version where the package runs from its sources without being installed.
+    version = versions().get("routewright", "(not installed)")
+    made = f"Study {story.view.name}. Written by Routewright {version}."
     return page(title, join(parts), footer=made, paper=paper)
 
 

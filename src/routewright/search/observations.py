@@ -73,15 +73,16 @@ def observations_of(
         inert: Changes that leave the engine as it is. A route with some that the space does not
             have counts as the route without them.
     """
-    by_route: dict[Route, list[TrialRecord]] = {}
+    by_route: dict[str, tuple[Route, list[TrialRecord]]] = {}
     foreign = {change for change in inert if change[0] not in space.variable}
     for record in records:
-        route = parsed(space, record.route)
-        if route is not None and foreign:
+        route, text = parsed(space, record.route), record.route
+        if route is not None and not foreign.isdisjoint(route.pairs):
             route = Route(tuple(pair for pair in route.pairs if pair not in foreign))
+            text = str(route)
         if route is not None and holds(space, route):
-            by_route.setdefault(route, []).append(record)
-    return [pool(str(route), route, trials) for route, trials in by_route.items()]
+            by_route.setdefault(text, (route, []))[1].append(record)
+    return [pool(text, route, trials) for text, (route, trials) in by_route.items()]
 
 
 def pool(text: str, route: Route, trials: list[TrialRecord]) -> Observation:

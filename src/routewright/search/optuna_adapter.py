@@ -28,6 +28,7 @@ the default route's speed.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +37,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
@@ -179,8 +179,9 @@ class _ShadowStudy:
         observations = [o for o in observations_of(self._space, history.records) if o.built_to_run]
         if self._form is Form.PRUNED:
             return [_as_pruned(item) for item in observations]
-        worst = max((np.log1p(o.violation) for o in observations if not o.failed), default=0.0)
-        return [_as_complete(item, failed=float(max(worst, 0.0)) + 1.0) for item in observations]
+        worst = max((o.violation for o in observations if not o.failed), default=0.0)
+        failed = math.log1p(max(worst, 0.0)) + 1.0
+        return [_as_complete(item, failed=failed) for item in observations]
 
     def _finished(self, item: _Shown) -> FrozenTrial:
         return create_trial(
@@ -261,8 +262,12 @@ def _as_complete(item: Observation, *, failed: float) -> _Shown:
     if item.log_ratio is not None and item.violation <= 0.0:
         return _Shown(item.text, item.route, TrialState.COMPLETE, item.log_ratio, item.violation)
     # Violations span powers of ten; a Gaussian process standardizes them.
-    constraint = failed if item.failed else float(np.log1p(item.violation))
+    constraint = failed if item.failed else math.log1p(max(item.violation, _NO_LOSS))
     return _Shown(item.text, item.route, TrialState.COMPLETE, 0.0, constraint)
+
+
+_NO_LOSS = -1.0 + 1e-6
+"""The least violation that has a logarithm: of a route without any loss."""
 
 
 @contextmanager

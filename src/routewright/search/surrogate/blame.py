@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations_with_replacement
 
 import numpy as np
 
@@ -43,42 +42,52 @@ class Blame:
     """
 
     def __init__(
-        self, wrong: Iterable[tuple[Mapping[str, str], float]], right: Sequence[set[Change]]
+        self, wrong: Iterable[tuple[Mapping[str, str], float]], right: Iterable[Mapping[str, str]]
     ) -> None:
         recent = [
             (sorted(changes.items()), sure)
             for changes, sure in wrong
             if len(changes) <= _MOST_CHANGES
         ][-_MOST_FAILURES:]
-        blamed: dict[tuple[Change, Change], int] = {}
+        index: dict[Change, int] = {}
         for group, _ in recent:
-            for pair in combinations_with_replacement(group, 2):
-                blamed[pair] = blamed.get(pair, 0) + 1
-        self._groups = [group for group, _ in recent]
-        self._weights = [sure * _shares(group, right, blamed) for group, sure in recent]
+            for change in group:
+                index.setdefault(change, len(index))
+        went_wrong = _membership([group for group, _ in recent], index)
+        # Of many routes that went right nothing is worked out where none went wrong.
+        went_right = _membership([each.items() for each in right] if recent else [], index)
+        explained = went_wrong.T @ went_wrong
+        is_open = (went_right.T @ went_right) == 0
+        likely = np.where(np.eye(len(index), dtype=bool), 1.0, _PAIR)
+        suspicion = is_open * likely * _REPEATED ** (explained - 1.0)
+        self._changes = list(index)
+        self._groups = [np.array([index[c] for c in group], dtype=np.intp) for group, _ in recent]
+        self._shares = []
+        for members, (_, sure) in zip(self._groups, recent, strict=True):
+            # Each change on the diagonal, each pair once, above it.
+            weights = np.triu(suspicion[np.ix_(members, members)])
+            # A floor keeps a route that nothing explains from being blamed on the last suspect
+            # for sure.
+            self._shares.append(sure * weights / (weights.sum() + _OTHER))
 
     def probability(self, options: Options, codes: Codes) -> Floats:
         """Return the probability that each route goes right."""
+        places = [options.locate(name, value) for name, value in self._changes]
+        knobs = np.array([knob for knob, _ in places], dtype=np.intp)
+        wanted = np.array([option for _, option in places], dtype=codes.dtype)
+        has = (codes[:, knobs] == wanted).astype(float)
         worst = np.zeros(len(codes))
-        for group, weights in zip(self._groups, self._weights, strict=True):
-            places = [options.locate(name, value) for name, value in group]
-            has = np.stack([codes[:, knob] == option for knob, option in places], axis=1)
-            held = np.einsum("ni,ij,nj->n", has, weights, has, optimize=True)
-            worst = np.maximum(worst, held)
+        for members, shares in zip(self._groups, self._shares, strict=True):
+            own = has[:, members]
+            worst = np.maximum(worst, ((own @ shares) * own).sum(axis=1))
         return 1.0 - worst
 
 
 def failures(encoding: Encoding, observations: Iterable[Observation]) -> Blame:
     """Blame routes that could not be built."""
-    wrong: list[tuple[dict[str, str], float]] = []
-    right: list[set[Change]] = []
-    for item in observations:
-        changes = encoding.changes(item.route)
-        if item.failed:
-            wrong.append((changes, 1.0))
-        else:
-            right.append(set(changes.items()))
-    return Blame(wrong, right)
+    tried = list(observations)
+    wrong = [(encoding.changes_tried(o.route), 1.0) for o in tried if o.failed]
+    return Blame(wrong, (encoding.changes_tried(o.route) for o in tried if not o.failed))
 
 
 def breaches(encoding: Encoding, observations: Iterable[Observation]) -> Blame:
@@ -86,33 +95,18 @@ def breaches(encoding: Encoding, observations: Iterable[Observation]) -> Blame:
 
     Adding changes to a route now and then makes its loss smaller, but seldom many times so.
     """
-    wrong: list[tuple[dict[str, str], float]] = []
-    right: list[set[Change]] = []
-    for item in observations:
-        if item.failed or not item.is_checked:
-            continue
-        changes = encoding.changes(item.route)
-        if item.violation > 0.0:
-            wrong.append((changes, 1.0 - (1.0 + item.violation) ** -_EASE))
-        else:
-            right.append(set(changes.items()))
-    return Blame(wrong, right)
+    checked = [o for o in observations if o.is_checked and not o.failed]
+    wrong = [
+        (encoding.changes_tried(o.route), 1.0 - (1.0 + o.violation) ** -_EASE)
+        for o in checked
+        if o.violation > 0.0
+    ]
+    return Blame(wrong, (encoding.changes_tried(o.route) for o in checked if o.violation <= 0.0))
 
 
-def _shares(
-    group: Sequence[Change],
-    right: Sequence[set[Change]],
-    blamed: Mapping[tuple[Change, Change], int],
-) -> Floats:
-    """Return the share of the blame of each change (on the diagonal) and pair (above it)."""
-    has = np.array([[change in good for change in group] for good in right], dtype=float)
-    together = has.T @ has if len(right) else np.zeros((len(group), len(group)))
-    weights = np.zeros((len(group), len(group)))
-    for i, first in enumerate(group):
-        for j in range(i, len(group)):
-            if not together[i, j]:
-                prior = 1.0 if i == j else _PAIR
-                weights[i, j] = prior * _REPEATED ** (blamed[first, group[j]] - 1)
-    total = weights.sum()
-    # A floor keeps a route that nothing explains from being blamed on the last suspect for sure.
-    return np.asarray(weights / (total + _OTHER))
+def _membership(groups: Sequence[Iterable[Change]], index: Mapping[Change, int]) -> Floats:
+    """Return which of the indexed changes are in each group, groups x changes."""
+    result = np.zeros((len(groups), len(index)))
+    for row, group in enumerate(groups):
+        result[row, [index[change] for change in group if change in index]] = 1.0
+    return result

@@ -68,10 +68,18 @@ class Encoding:
             owner.extend([index] * table.width)
         self.columns = len(owner)
         self._rows: dict[Route, Floats] = {}
+        self._changes: dict[Route, dict[str, str]] = {}
         squares = np.concatenate([np.zeros(0), *(table.squares() for table in self._tables)])
         self.layout = Layout(np.array(owner, dtype=np.intp), squares)
         self.position = {name: index for index, name in enumerate(self.knobs)}
         self._unlisted = [n for n in self.knobs if self.start[n] != space.database[n].default]
+
+    def changes_tried(self, route: Route) -> Mapping[str, str]:
+        """Return the changes of a route that was tried, and keep them for the next proposal."""
+        known = self._changes.get(route)
+        if known is None:
+            known = self._changes[route] = self.changes(route)
+        return known
 
     def changes(self, route: Route) -> dict[str, str]:
         """Return the value of every knob that is not as at the start."""
@@ -183,6 +191,12 @@ class Options:
             codes = self.codes_of(route)
             self._keys[route] = None if codes is None else codes.tobytes()
         return self._keys[route]
+
+    def indicators(self, codes: Codes) -> Floats:
+        """Return 1 for each option that a route has and 0 for the others, routes x options."""
+        result = np.zeros((len(codes), len(self.knob)))
+        np.put_along_axis(result, codes.astype(np.intp), 1.0, axis=1)
+        return result
 
     def locate(self, name: str, value: str) -> tuple[int, int]:
         """Return the index of a knob and of its option; -1 for a value that is no option."""

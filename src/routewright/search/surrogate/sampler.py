@@ -219,7 +219,7 @@ class SurrogateSearch(RouteSampler):
             breaches=breaches(encoding, observations),
             cost=Cost(encoding, observations),
             incumbents=[each for each in codes if each is not None],
-            timed=[c for o in timed if (c := options.codes_of(o.route)) is not None],
+            timed=_codes_tried(options, timed),
             best=min(float(means[order[0]]) if len(order) else 0.0, 0.0),
         )
 
@@ -280,14 +280,14 @@ class _View:
     breaches: Blame
     cost: Cost
     incumbents: Sequence[Codes]
-    timed: Sequence[Codes]
+    timed: Codes
     best: float
 
     def steps(self, codes: Codes) -> npt.NDArray[np.intp]:
         """Return in how many knobs each route differs from the nearest that was timed."""
-        nearest: npt.NDArray[np.intp] = (codes != self.options.at_start).sum(axis=1)
-        for each in self.timed:
-            nearest = np.minimum(nearest, (codes != each).sum(axis=1))
+        known = np.vstack([self.options.at_start[None, :], self.timed])
+        alike = self.options.indicators(codes) @ self.options.indicators(known).T
+        nearest: npt.NDArray[np.intp] = codes.shape[1] - alike.max(axis=1).astype(np.intp)
         return nearest
 
     def judge(self, codes: Codes) -> tuple[Floats, Floats]:
@@ -300,6 +300,12 @@ class _View:
         gain = log_expected_improvement(mean, sd, self.best)
         gain = gain + np.log(np.maximum(eligible, 1e-12)) + np.log(np.maximum(builds, 1e-12))
         return gain, self.cost.seconds(rows, eligible, builds)
+
+
+def _codes_tried(options: Options, timed: Sequence[Observation]) -> Codes:
+    """Return the codes of timed routes, less those with a value that is no option."""
+    keys = [key for o in timed if (key := options.key_of(o.route)) is not None]
+    return np.frombuffer(b"".join(keys), dtype=np.int32).reshape(-1, len(options.at_start))
 
 
 def _beliefs(encoding: Encoding, hints: SearchHints) -> Beliefs | None:
