@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
 from routewright.knobs import is_off
 from routewright.records import Phase, TrialRecord
@@ -320,13 +321,42 @@ def _difference(
     space: SearchSpace, start: Route, text: str, allowed: Collection[str]
 ) -> tuple[list[Change], bool]:
     """Return the changes that lead from ``start`` to a route, and whether there are others."""
+    changes = _compared(space, start, text)
+    if changes is None:
+        return [], True
+    group = [change for change in changes if change[0] in allowed]
+    return group, len(group) < len(changes)
+
+
+_DIFFERENCES: WeakKeyDictionary[SearchSpace, dict[Route, dict[str, tuple[Change, ...] | None]]] = (
+    WeakKeyDictionary()
+)
+
+
+def _compared(space: SearchSpace, start: Route, text: str) -> tuple[Change, ...] | None:
+    """Return the differences, which are kept, as every proposal asks for those of all trials."""
+    of_space = _DIFFERENCES.get(space)
+    if of_space is None:
+        of_space = _DIFFERENCES[space] = {}
+    known = of_space.get(start)
+    if known is None:
+        known = of_space[start] = {}
+    if text not in known:
+        known[text] = _all_differences(space, start, text)
+    return known[text]
+
+
+def _all_differences(space: SearchSpace, start: Route, text: str) -> tuple[Change, ...] | None:
+    """Return all changes from ``start`` to a route, or None if the route is none of the space's.
+
+    What another knob switches off there is left out.
+    """
     route = parsed(space, text)
     if route is None:
-        return [], True
+        return None
     here, there = start.values, route.values
     nested = ancestors_of(space)
-    group: list[Change] = []
-    is_foreign = False
+    changes: list[Change] = []
     for name in sorted({*here, *there}):
         default = space.database[name].default
         value = there.get(name, default)
@@ -334,16 +364,15 @@ def _difference(
             continue
         if name in nested and not space.is_active(name, route):
             continue
-        if name in allowed:
-            group.append((name, value))
-        else:
-            is_foreign = True
-    return group, is_foreign
+        changes.append((name, value))
+    return tuple(changes)
 
 
 def _switches_off(space: SearchSpace, group: Mapping[str, str], change: Change) -> bool:
     """Whether one of ``group`` makes ``change`` inactive, or the other way round."""
     nested = ancestors_of(space)
+    if not nested:
+        return False
     name, value = change
     if any(above in group and is_off(group[above]) for above in nested.get(name, ())):
         return True
