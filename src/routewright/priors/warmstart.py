@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from routewright.priors.learning import Beliefs
 from routewright.priors.suggestions import Suggestion, suggest
@@ -33,6 +34,8 @@ _NULL_SUCCESS = 0.7
 
 _LEAST_LIVE = 0.02
 _HARDLY_LIVE = 0.1
+"""Below this probability, sources contradict that a knob changes every engine."""
+
 _VAGUE_SD = 0.5
 
 
@@ -95,23 +98,25 @@ class WarmStart:
         return None
 
     def _is_surpassed(self, part: Suggestion, records: Sequence[TrialRecord]) -> bool:
-        by_route = {str(s.route): s for s in self.suggestions}
         for record in records:
-            whole, value = by_route.get(record.route), record.log_relative_latency
+            whole, value = self._by_route.get(record.route), record.log_relative_latency
             if whole is None or value is None or not record.eligible:
                 continue
             if set(part.settings) <= set(whole.settings) and value <= part.mean:
                 return True
         return False
 
+    @cached_property
+    def _by_route(self) -> dict[str, Suggestion]:
+        return {str(s.route): s for s in self.suggestions}
+
     def support(self, records: Sequence[TrialRecord]) -> float:
         """Return the log Bayes factor of the prior against routes picked blindly, so far."""
-        by_route = {str(s.route): s for s in self.suggestions}
         first: dict[str, TrialRecord] = {}
         for record in records:
-            if record.route in by_route and record.outcome is not Outcome.SCREENED:
+            if record.route in self._by_route and record.outcome is not Outcome.SCREENED:
                 first.setdefault(record.route, record)
-        return sum(_log_factor(by_route[route], record) for route, record in first.items())
+        return sum(_log_factor(self._by_route[route], record) for route, record in first.items())
 
 
 def origin_of(suggestion: Suggestion) -> str:

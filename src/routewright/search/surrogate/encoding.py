@@ -106,7 +106,7 @@ class Encoding:
         known = self._rows.get(route)
         if known is None:
             known = np.zeros(self.columns)
-            for name, value in self.changes(route).items():
+            for name, value in self.changes_tried(route).items():
                 index = self.position[name]
                 known[self.slices[index]] = self._tables[index].row(value)
             self._rows[route] = known
